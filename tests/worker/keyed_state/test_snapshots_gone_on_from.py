@@ -36,7 +36,9 @@ from headgate.topology_runtime.worker.keyed_state.snapshot_parts import Snapshot
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     KeyedSnapshot,
     NotRead,
+    SavedPart,
     SavedWhole,
+    SnapshotStore,
 )
 from headgate.topology_runtime.worker.operators.thread_core import Ports
 from headgate.topology_runtime.worker.orders.thread_orders import Orders, orders_of
@@ -54,7 +56,7 @@ def saved(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
     one.takes(*(f"key {n}" for n in range(60)))
     parts, covers = SnapshotParts(one.rows, most=7), False
     while not covers:
-        part = parts.next(one.store)
+        part = next_part(parts, one.store)
         one.written.clear()
         one.store.save(part)
         assert one.written.wait(PATIENCE_S)
@@ -64,6 +66,14 @@ def saved(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.Mo
         one.takes("key 1", f"key {n}")
         one.saves()
     return one
+
+
+def next_part(parts: SnapshotParts, store: SnapshotStore) -> SavedPart:
+    if parts.may_begin(store):
+        parts.begin(store)
+    while (part := parts.step(1 << 20)) is None:
+        pass
+    return part
 
 
 class Heir:
@@ -94,8 +104,8 @@ class Heir:
         self.parts.told = self.rows.go_on_from(thread, found)
         self.rows.ranges.hear(thread, self.rows.ranges.missing.copy())
 
-    def saves(self) -> form.SavedPart:
-        part = self.parts.next(self.store)
+    def saves(self) -> SavedPart:
+        part = next_part(self.parts, self.store)
         self.store.save(part)
         self.rows.covered()
         return part
@@ -185,7 +195,7 @@ def test_a_later_life_takes_it_up_from_its_own(tmp_path: Path, saved: Thread) ->
     again.rows.take(frame([("key 2", 1)], 6000), 0)
     covers = False
     while not covers:
-        part = again.parts.next(again.store)
+        part = next_part(again.parts, again.store)
         again.store.save(part)
         covers = part.covers
     assert found(tmp_path)[0] == of(again.rows)
@@ -198,7 +208,8 @@ def test_a_whole_one_of_its_own_takes_the_place_of_what_was_copied(tmp_path: Pat
     claims(heir)
     heir.saves()
     change = heir.rows.change(heir.rows.ranges.versions)
-    heir.store.save(form.SavedPart(change, heir.rows.begin_whole(), heir.rows.swept(1 << 30), True))
+    begun, applied = heir.rows.begin_whole()
+    heir.store.save(SavedPart(change, begun, heir.rows.swept(1 << 30), True, applied))
     assert all(path.name.startswith("0000000002.00000002") for path in heir.objects())
     assert found(tmp_path) == (of(saved.rows), dict.fromkeys(ALL, 2))
 
@@ -250,7 +261,8 @@ def test_a_thread_that_has_something_by_then_takes_it_by_range(tmp_path: Path, s
     assert heir.read.wait(PATIENCE_S)
     heir.rows.ranges.hear(GONE + 100, [7])
     heir.rows.claim(0)
-    heir.store.save(form.SavedPart(None, heir.rows.begin_whole(), heir.rows.swept(1), True))
+    begun, applied = heir.rows.begin_whole()
+    heir.store.save(SavedPart(None, begun, heir.rows.swept(1), True, applied))
     reading_over(heir)
     got = heir.store.of(GONE)
     assert isinstance(got, KeyedSnapshot) and heir.store.stands
@@ -303,7 +315,8 @@ def test_wherever_copying_ends_there_is_nothing_or_all_of_it(
 def gone() -> tuple[KeyedRows, bytes]:
     rows = keyed_rows(CountByKey(), lambda row: row[0], True)
     rows.take(frame([(f"key {n % 9}", 1) for n in range(30)], 0), 0)
-    data, _ = form.behind(None, None, form.SavedPart(None, rows.begin_whole(), rows.swept(1 << 30), True))
+    begun, applied = rows.begin_whole()
+    data, _ = form.behind(None, None, SavedPart(None, begun, rows.swept(1 << 30), True, applied))
     assert data is not None
     return rows, data
 
@@ -326,6 +339,24 @@ def test_a_newer_copy_that_another_keeper_has_is_saved_as_a_whole() -> None:
     assert of(again) == of(rows) == of(theirs) | {"key 1": 50}
 
 
+def test_a_range_that_came_is_in_the_change_beside_which_a_whole_one_begins() -> None:
+    """That goes behind the one before, which stands until the new one is whole."""
+    _, data = gone()
+    rows, at = rows_of_heir(), range_of("key 1")
+    told = rows.go_on_from(GONE + 100, form.stream(data))
+    newer = keyed_rows(CountByKey(), lambda row: row[0], True)
+    newer.take(frame([("key 1", 1)] * 50, 0), 0)
+    rows.offered(OTHER, [RangeCopy(at, 7, newer.copy(at).data)])
+    rows.ranges.hear(GONE + 100, ALL)
+    rows.claim(0)
+    rows.begin_whole()
+    change = rows.change(told)
+    assert change.moved is not None and [copy.key_range for copy in change.moved.came] == [at]
+    again = keyed_rows(CountByKey(), lambda row: row[0], True, owns=False)
+    again.restore(form.stream(data + form.added(change)))
+    assert of(again) == of(rows)
+
+
 def test_a_range_that_went_and_came_back_empty_is_not_what_it_was() -> None:
     _, data = gone()
     rows, at = rows_of_heir(ALL - {range_of("key 1")}), range_of("key 1")
@@ -343,7 +374,7 @@ def test_what_the_other_one_had_lost_is_said_once() -> None:
     theirs, _ = gone()
     theirs.ranges.lost.add(3)
     theirs.applied.again_at_most = 4
-    data = form.whole(theirs.begin_whole())
+    data = form.whole(theirs.begin_whole()[0])
     rows = rows_of_heir()
     rows.go_on_from(GONE + 100, form.stream(data))
     assert not rows.ranges.lost and not rows.applied.again_at_most
