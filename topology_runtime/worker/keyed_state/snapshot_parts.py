@@ -21,7 +21,7 @@ from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
 
 STEP_LEAST, STEP_MOST = 8, 256  # states
 STEP_NS = 500_000
-PART_STATES = 8192  # of a whole one
+PART_STATES = 4096  # of a whole one
 NS = 1_000_000_000
 PACED_NS = NS // 10  # a thread has not rested for longer
 OF_CHANGES, OF_WHOLES, OF_AWAITED = 1 / 4, 1 / 16, 1 / 2  # of the time of a thread with rows
