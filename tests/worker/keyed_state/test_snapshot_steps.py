@@ -215,6 +215,24 @@ def test_what_was_swept_before_a_change_is_read_before_it(far_away: bool, tmp_pa
     assert states(again) == states(task), "its rows are known"
 
 
+def test_a_whole_one_comes_to_its_end_though_changes_are_made_all_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(f"{FILES}.ADDED_LEAST", 200)
+    monkeypatch.setattr(os, "fsync", lambda _: None)
+    worker = Worker(CountByKey, tmp_path, None, 0)
+    worker.take([(key, 1) for key in range(400)])
+    worker.step(True)
+    ends, swept = 0, 0
+    for number in range(1000):
+        worker.take([((8 * number + key) % 400, 1) for key in range(8)])
+        worker.step(True)
+        swept += worker.task.states.sweeping
+        ends += swept > 0 and not worker.task.states.sweeping
+    assert ends, "it was begun, and has ended"
+    worker.look()
+
+
 ROWS = [[1, "a", b"x", None], [(1, 2), (3, "b")], [[1], {"a": (1,)}, {2: 3}], [{"a": 1}, {"b": 2.5}], []]
 
 

@@ -21,10 +21,10 @@ from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
 
 STEP_LEAST, STEP_MOST = 8, 256  # states
 STEP_NS = 500_000
-PART_STATES = 8192  # of a whole one
+PART_STATES = 4096  # of a whole one
 NS = 1_000_000_000
 PACED_NS = NS // 10  # a thread has not rested for longer
-OF_CHANGES, OF_WHOLES, OF_AWAITED = 1 / 4, 1 / 10, 1 / 2  # of the time of a thread with rows
+OF_CHANGES, OF_WHOLES, OF_AWAITED = 1 / 4, 1 / 16, 1 / 2  # of the time of a thread with rows
 
 
 class StepPace:
@@ -71,7 +71,11 @@ class SnapshotParts:
         self._cut = self._ends = False
         self._begun: KeyedSnapshot | None = None
         self._applied = b""
+        self._before: list[
+            States
+        ] = []  # swept before the part that is being made was begun, so they are in it
         self._swept: list[States] = []  # in no part yet
+        self._turn = False  # of a whole one that is late, while a change is made
         self._all_swept = False  # of a whole one, which has not ended
         self._owed = 0  # states that are to be swept, or it takes too long
 
@@ -94,11 +98,13 @@ class SnapshotParts:
                 raise
             rows.cover()
         self._ends = self._all_swept and not begins
+        self._before, self._swept = self._swept, []
         if begins:
-            self._swept, self._all_swept, self._owed = [], False, 0
+            self._before, self._all_swept, self._owed = [], False, 0
         if begins and not stands:
             rows.mark()
             self._sweep(self.most or PART_STATES)
+            self._before, self._swept = self._swept, []
             if self._all_swept:
                 self._ends = True
                 rows.cover()
@@ -107,41 +113,47 @@ class SnapshotParts:
 
     def busy(self, store: SnapshotStore) -> bool:
         """Has `step` anything to do? While ranges come or go no states are swept that no change has told of."""
-        told = self.told_changes == self._rows.ranges.changes or not store.stands
-        return self.making or (self._rows.states.sweeping and told)
+        has = self._rows.states.sweeping or bool(self._swept)
+        return self.making or (has and (self._is_told or not store.stands))
+
+    @property
+    def _is_told(self) -> bool:
+        return self.told_changes == self._rows.ranges.changes
 
     @property
     def is_late(self) -> bool:
         """Is the whole one to go on, however long that takes? So no more than twice as much changes as there is."""
-        return self._owed > 0
+        return self._owed > 0 and self._rows.states.sweeping
 
     def step(self, states: int) -> SavedPart | None:
         """Some states more, so many about; the part, once it is made. Raises StartAgain."""
         rows, most = self._rows, self.most or states
-        if self.making:
+        self._turn = not self._turn and self.is_late and self._is_told
+        if self.making and not self._turn:
             return None if self._cut and rows.states.keep_some_cut(most) else self._made()
         self._sweep(most)
-        if not (self.most or self._all_swept or sum(len(some.ranges) for some in self._swept) >= PART_STATES):
+        many = sum(len(some.ranges) for some in self._swept)
+        if self.making or not (self.most or self._all_swept or many >= PART_STATES):
             return None
+        some, self._swept = self._swept, []
         ends = self._all_swept and not rows.dirty
-        return self._part(SavedPart(states=joined(self._swept), ends=ends))
+        return self._part(SavedPart(states=joined(some), ends=ends))
 
     def give_up(self) -> None:
         """Nothing stands any more: all is saved anew."""
         self._rows.states.end_sweep()
         self.making = self._all_swept = False
-        self._swept = []
+        self._before, self._swept = [], []
 
     def _made(self) -> SavedPart:
         self.making = False
         change = self._rows.was_cut() if self._cut else None
         if change is not None and self._rows.states.sweeping:
             self._owed += len(change.states.ranges) // 2
-        states = joined(self._swept) if self._swept else None
+        states, self._before = (joined(self._before) if self._before else None), []
         return self._part(SavedPart(change, self._begun, states, self._ends, self._applied))
 
     def _part(self, part: SavedPart) -> SavedPart:
-        self._swept = []
         self._all_swept = self._all_swept and not part.ends
         return part
 
