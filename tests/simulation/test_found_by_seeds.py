@@ -82,6 +82,11 @@ def test_a_thread_that_ended_in_a_worker_answers_in_the_next_one() -> None:
     SimWorld(912000, Options(shape="times")).run()
 
 
+def test_a_thread_that_starts_again_answers_with_its_newest_states() -> None:
+    """Its user's `snapshot` failed while its ranges moved on: they went with states as they were when they had come."""
+    SimWorld(1200650).run()
+
+
 def test_what_a_task_gives_at_the_end_is_not_late_where_one_of_its_threads_has_not_begun() -> None:
     """It said still that it was idle, the others that all time is over: those below took that for the lowest."""
     SimWorld(912044, Options(shape="times")).run()

@@ -97,6 +97,27 @@ def test_carefully_the_row_is_found_and_its_key_is_as_it_was(logic: Keyed[Any, A
     assert {key: list(state) for key, state in saved.items()} == {"a": [1, 3], "b": [2]}
 
 
+@pytest.mark.parametrize("logic", [Kept(), Told(), Anew()], ids=["kept", "told", "anew"])
+@pytest.mark.parametrize("careful", [0, 1])
+def test_what_changed_since_a_range_came_is_what_is_saved_and_moved_next(
+    logic: Keyed[Any, Any, Any, Any], careful: int
+) -> None:
+    """A thread that started again after a state was spoilt answered with states as they were when their range came."""
+    data, before = whole_of(task_of(logic)), task_of(logic)
+    before.take(frame([("a", 1), ("b", 1)]), 0)
+    came = before.change({})
+    assert came.moved is not None and range_of("a") in {copy.key_range for copy in came.moved.came}
+    before.mark()
+    before.take(frame([("a", 2)], position=2), 0)
+    changed = before.change(before.ranges.versions)
+    again = task_of(logic)
+    if careful:
+        again.states.be_careful(careful)
+    again.restore(form.stream(data + form.added(came) + form.added(changed)))
+    copy = again.copy(range_of("a"))
+    assert [list(state) for _, state in of_range(contents_of(copy).states)] == [[1, 2]]
+
+
 class Nested(Keyed):
     """A state of little lists that hold a large one."""
 

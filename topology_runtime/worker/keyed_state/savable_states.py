@@ -184,13 +184,16 @@ class SavableStates(KeptStates):
             self._by_kind[kind].all.update(zip(keys, saved, strict=True))
             return zip(keys, saved, strict=True)
         came = list(map(self._restored, saved))
-        for key_range, key, state in zip(new.ranges, keys, came, strict=True):
+        for key_range, key, state, there in zip(new.ranges, keys, came, saved, strict=True):
             states, at = self._at(key, key_range)
+            self._good.pop((key_range, key), None)  # is of the state before
             if state is GONE:
                 states.all.pop(at, None)
                 continue
             self.set_aside += type(state) is Aside
             states.all[at] = state
+            if self.careful:
+                self._good[key_range, key] = wire.write([there], wire.NESTED)
         return zip(keys, came, strict=True)
 
     def saved(self) -> None:
