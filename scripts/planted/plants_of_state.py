@@ -367,7 +367,7 @@ SAVED_KEYS = (
     one(
         "a state that was brought from the store while a whole snapshot is made is not in it",
         f"{WORKER}/keyed_state/kept_states.py",
-        "                states.new.add(at)\n        self._by_range = None",
+        "                states.new[at] = None\n        self._by_range = None",
         "                pass\n        self._by_range = None",
         test="tests/worker/keyed_state/test_snapshot_parts.py",
     ),
@@ -402,7 +402,7 @@ SAVED_KEYS = (
     one(
         "new states of a frame are not saved",
         STATES,
-        "        states.new.update(found)\n",
+        "        states.new.update(dict.fromkeys(found))\n",
         "",
         test=FILES,
     ),

@@ -190,13 +190,13 @@ class StatesOfKind:
 
     def __init__(self) -> None:
         self.all: dict[Any, Any] = {}
-        self.new: set[Any] = set()
-        self.before: set[Any] = set()
-        self.cut: set[Any] = set()
+        self.new: dict[Any, None] = {}  # these three in an order that is the same each time
+        self.before: dict[Any, None] = {}
+        self.cut: dict[Any, None] = {}
 
     def saved(self) -> None:
         if self.new:
-            self.before, self.new = self.new, set()
+            self.before, self.new = self.new, {}
 
 
 class SavedStates:
@@ -358,12 +358,12 @@ class KeptStates:
         for key in self._ranged().pop(key_range, ()):
             states, at = self._at(key, key_range)
             del states.all[at]
-            states.new.discard(at)
+            states.new.pop(at, None)
             self._put_away(key_range, key)
         if self.overflow is not None:
             for key, _ in self.overflow.of(key_range):
                 states, at = self._at(key, key_range)
-                states.new.discard(at)
+                states.new.pop(at, None)
             self.overflow.drop(key_range)
 
     def saved_in(self, key_range: int) -> list[list[Any]]:
@@ -398,7 +398,7 @@ class KeptStates:
             states, at = self._at(key, key_range)
             states.all[at] = self._brought(key_range, key, saved)
             if self._sweep is not None:  # which may have passed this place, and will not find it in the store
-                states.new.add(at)
+                states.new[at] = None
         self._by_range = None
 
     def _is_here(self, key_range: int, key: Hashable) -> bool:
@@ -410,24 +410,27 @@ class KeptStates:
     def begin_cut(self) -> None:
         """Those that are in no snapshot are to be in the next one, as they are by now."""
         for states in self._by_kind.values():
-            states.cut = set(states.new) if self.overflow is not None else states.new
-            states.before, states.new = states.new or states.before, set()
+            states.cut = states.new.copy() if self.overflow is not None else states.new
+            states.before, states.new = states.new or states.before, {}
         self.cutting = True
 
     def _keep_cut(self, keys: Sequence[Hashable], ranges: Sequence[int]) -> None:
         """The states of these keys may change: what the change lacks of them is kept for it."""
         kind = self._known.kind(keys)
-        some: dict[type | None, set[Any]] = {}
+        some: dict[type | None, dict[Any, None]] = {}
         if kind is not None:
-            some[kind] = self._by_kind[kind].cut.intersection(keys)
+            cut = self._by_kind[kind].cut
+            some[kind] = {key: None for key in keys if key in cut}
         else:
             for key, key_range in zip(keys, ranges, strict=True):
                 states, at = self._at(key, key_range)
                 if at in states.cut:
-                    some.setdefault(type(key) if type(key) in self._by_kind else None, set()).add(at)
+                    some.setdefault(type(key) if type(key) in self._by_kind else None, {})[at] = None
         found = SavedStates()
         for there, places in some.items():
-            self._by_kind[there].cut -= places
+            cut = self._by_kind[there].cut
+            for at in places:
+                del cut[at]
             self._gather(there, list(places), found, self._forgotten)
         if found.keys:
             self._kept_cut(found)
@@ -436,7 +439,7 @@ class KeptStates:
         """So many of those that the change lacks are kept for it; how many it lacks still."""
         found = SavedStates()
         for kind, states in self._by_kind.items():
-            places = [states.cut.pop() for _ in range(min(most - len(found.keys), len(states.cut)))]
+            places = [states.cut.popitem()[0] for _ in range(min(most - len(found.keys), len(states.cut)))]
             self._gather(kind, places, found, self._forgotten)
         if found.keys:
             self._kept_cut(found)

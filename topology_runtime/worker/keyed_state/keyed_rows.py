@@ -188,7 +188,7 @@ class KeyedStates(SavableStates):
                 raise attempts.StartAgain(attempts.failure(0, error).error) from error
             raise
         states.all[at] = new
-        states.new.add(at)
+        states.new[at] = None
         self._by_range = None
 
     def _carefully(self, key: Hashable, key_range: int, row: Any, state: Any, there: bool) -> list[Any]:
@@ -207,7 +207,7 @@ class KeyedStates(SavableStates):
                 self._by_range = None
             raise
         states.all[at] = new
-        states.new.add(at)
+        states.new[at] = None
         self._by_range = None
         self._good[key_range, key] = good
         return rows
@@ -248,7 +248,7 @@ class KeyedStates(SavableStates):
             )
         self._look_at_all(found, there)
         there.update(found)
-        states.new.update(found)
+        states.new.update(dict.fromkeys(found))
         self._by_range = None
         return came, counts
 

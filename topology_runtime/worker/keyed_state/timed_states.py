@@ -461,7 +461,7 @@ class TimedStates(KeyedStates):
             self._look_again(key, held)
         else:
             self._looked += 1
-        states.new.add(at)
+        states.new[at] = None
         self._by_range = None
 
     def _row_by_row(self, some: KeyedBatch, code: UserCode) -> tuple[list[Any], list[attempts.Failure]]:
@@ -478,7 +478,7 @@ class TimedStates(KeyedStates):
         """What comes of these rows from the first one on, whose keys are of this kind. As `_one`; at once, where a row
         does no more than change a state that is there, or give it another value."""
         logic, states, adds = self._logic, self._by_kind[kind], self._logic.adds
-        find, is_new, process = states.all.get, states.new.add, logic.logic.process
+        find, new_ones, process = states.all.get, states.new, logic.logic.process
         time, watermark_us = logic.time(), logic.watermark_us
         mark_us = EARLIEST_US if watermark_us is None else watermark_us
         rows = zip(some.keys, some.ranges, some.batch.rows, times, strict=True)
@@ -506,7 +506,7 @@ class TimedStates(KeyedStates):
                 self._looked, held.state = looked, new
                 if time.changes is not None:
                     logic.set_timers(key, held, time.changes)
-                is_new(at)
+                new_ones[at] = None
             yield came
 
     def _look(self, key: Hashable, state: Any) -> None:
@@ -539,7 +539,7 @@ class TimedStates(KeyedStates):
             else:
                 self._look(key, state)
                 states.all[at] = state
-                states.new.add(at)
+                states.new[at] = None
         if placed is not None:  # while ranges move it is asked for again and again
             placed[key_range][key] = states.all[at]
             self._by_range = placed
