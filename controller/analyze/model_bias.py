@@ -116,7 +116,7 @@ def biases(entries: Iterable[LedgerEntry], slow: Iterable[str] = ()) -> dict[tup
 
 def vm_costs(entries: Iterable[LedgerEntry]) -> dict[str, tuple[LearnedFactor, LearnedFactor]]:
     """VM → by how much the same rows cost more there than on the others, and than models say; of those that share tasks
-    with others. As if all VMs had been planned with as equally fast: what is slower by its plan has cost more."""
+    with others. A speed that plans took a VM for counts as found: it is in the factors."""
     beside: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     against: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
     for entry in entries:

@@ -34,7 +34,7 @@ RULES = {
     "refitted": "a model was corrected by an analysis of the run",
     "events_unread": "events were accepted on a VM where nobody reads their source",
     "vm_loaded": "a VM uses nearly all of its slots' CPU, and another placement lightens it",
-    "vm_speed": "rows cost another CPU on a VM than before, beside those on other VMs",
+    "vm_speed": "a VM turned slower or faster than the others, by what the same rows cost there",
     "traffic_saved": "another placement saves much of what is said between VMs",
     "operator": "an operator asked for it",
     "rollback": "an operator brought an earlier plan back",
