@@ -144,14 +144,8 @@ GATHER_ANY_NS = NS  # … and so long for more, when nobody said which
 FIRST_RATE_LEAST_TPS = 1.0  # a rate of 0 cannot be planned for
 FAULTS = ("slot_quarantined", "vm_lost", "link_cut")
 BY_RATE = ("rate_changed", "over_provisioned")  # the plan in force may carry it too
-STAYS = (
-    *BY_RATE,
-    "first_rows",
-    "model_off",
-    "refitted",
-    "vm_joined",
-    "vm_speed",
-)  # … or is to be better by its price
+# … or is to be better by its price
+STAYS = (*BY_RATE, "first_rows", "model_off", "refitted", "vm_joined", "vm_speed")
 TROUBLES = ("thread_failed", "out_of_memory")  # what runs now does not go on
 ELSEWHERE = ("traffic_saved", "vm_loaded", *TROUBLES)  # threads are to be in other slots
 MUST_GO = (*FAULTS, *TROUBLES, "vm_drained", rolling_upgrade.REASON)  # what runs cannot stay as it is
@@ -517,7 +511,7 @@ def present(k: Knowledge) -> tuple[Vm, ...]:
 
 
 def as_fast_as_seen(k: Knowledge, vm: Vm) -> Vm:
-    """The VM as plans take it (`vm_speeds.py`)."""
+    """The VM as plans take it (`vm_speeds_seen.py`)."""
     seen = k.durable.speeds.get(vm.vm)
     return vm if seen is None or seen.speed == 1.0 else replace(vm, speed=vm.speed * seen.speed)
 

@@ -8,7 +8,6 @@ that is cut short is reported, and one that stands for days takes a few lines.
 
 from __future__ import annotations
 
-import copy
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
@@ -223,10 +222,7 @@ class _PlanSums:
 
     def add_tasks(self, shares: Mapping[str, TaskShare]) -> None:
         for name, share in shares.items():
-            if name in self.tasks:
-                self.tasks[name].add(share)
-            else:
-                self.tasks[name] = share
+            self.tasks.setdefault(name, TaskShare(0.0, 0.0, 0.0, share.waits)).add(share)
 
     def mean(self, total: float) -> float:
         return round(total / self.windows, DIGITS)
@@ -275,7 +271,7 @@ class Accounts:
         shares = self._shares.of(window)
         self._lately.append(shares)
         self._told_lately = False
-        self._sums.add(window, verdict, plan, slots, copy.deepcopy(shares))
+        self._sums.add(window, verdict, plan, slots, shares)
         if not _is_due(self._sums.windows):
             return None
         entry = _entry(turn, plan, run.topology, self._sums)

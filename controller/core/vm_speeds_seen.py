@@ -19,7 +19,6 @@ from headgate.controller.knowledge.knowledge import Turn
 from headgate.topology_runtime.wording import counted
 
 NS = 1_000_000_000
-LEAST = 0.1  # of its own speed: slower is no VM to plan with
 FORGOTTEN_S = 300.0  # without rows, the first time
 DOUBLED_MOST = 6
 MORE = 1.1  # times as slow as before, or a part: of a VM that is slow
@@ -55,12 +54,11 @@ def seen_speeds(costs: Costs, before: Mapping[str, float]) -> dict[str, float]:
     again = {vm: speed for vm in slow & costs.keys() if (speed := _speed(costs[vm], before[vm])) is not None}
     if again:
         return again
-    fresh = {
+    return {
         vm: speed
         for vm, cost in costs.items()
         if vm not in slow and (speed := _speed(cost, 1.0)) is not None and speed < 1
     }
-    return fresh if len(fresh) < len(costs) else {}
 
 
 def _speed(cost: tuple[LearnedFactor, LearnedFactor], before: float) -> float | None:
@@ -70,7 +68,7 @@ def _speed(cost: tuple[LearnedFactor, LearnedFactor], before: float) -> float | 
         return None
     if not beside.off or beside.factor <= 1 or against.factor <= math.sqrt(WORTH):
         return 1.0
-    return max(LEAST, round(1 / beside.factor, DIGITS))
+    return round(1 / beside.factor, DIGITS)
 
 
 def _forget(turn: Turn) -> None:

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from headgate.controller.models.plan_data import models_digest, with_id
 from headgate.controller.models.plans import Allocation, Placement, Plan, Prediction, SlotCount
 from headgate.controller.models.task_models import Model, at_worst, has_spread, peak, unknown_tasks
-from headgate.controller.plan.allocators.allocation_rules import slots_of, unknown_shared
+from headgate.controller.plan.allocators.allocation_rules import slots_for, unknown_shared
 from headgate.controller.plan.allocators.mixed_speeds import counted_for, for_own_slots
 from headgate.controller.plan.mappers.free_slots import Room
 from headgate.controller.plan.optimal.fewest_slots import in_own_slots
@@ -134,7 +134,7 @@ def _of_speed(
     if MAPPERS[request.mapper].wants == ALLOCATORS[request.allocator].reserves == "bundles":
         found = for_own_slots(found, request.topology, models, room)
     cpus = [cpu for cpu in room.cpus(found) if cpu >= 1]  # others are there for what is pinned
-    return replace(found, slots=slots_of(found.tasks, cpus))
+    return replace(found, slots=slots_for(found.tasks, cpus))
 
 
 def _beside_states(

@@ -92,26 +92,17 @@ def unknown_shared(allocation: Allocation, unknown: Collection[str], share: floa
     return replace(allocation, tasks=tuple(tasks), slots=slots_for(tasks))
 
 
-def slots_for(tasks: list[TaskAllocation]) -> int:
-    """ρ = max(⌈Σ cpu⌉, ⌈Σ memory⌉) over tasks that are not of fixed size (paper 0, section 6.2)."""
+def slots_for(tasks: Sequence[TaskAllocation], cpus: Sequence[float] = ()) -> int:
+    """ρ = max(⌈Σ cpu⌉, ⌈Σ memory⌉) over tasks that are not of fixed size (paper 0, section 6.2). cpus: of the first
+    slots in their order, where they are of VMs of several speeds; more are like the last (left out: 1)."""
     counted = [task for task in tasks if not task.static]
-    used_cpu = math.fsum(task.cpu_slots for task in counted)
-    used_memory = math.fsum(task.memory_slots for task in counted)
-    return max(_up(used_cpu), _up(used_memory))
-
-
-def slots_of(tasks: Sequence[TaskAllocation], cpus: Sequence[float]) -> int:
-    """ρ where slots have so much CPU, in their order, and the last ones are followed by any number like them."""
-    counted = [task for task in tasks if not task.static]
-    left = math.fsum(task.cpu_slots for task in counted)
+    cpu_left = math.fsum(task.cpu_slots for task in counted)
     fewest = _up(math.fsum(task.memory_slots for task in counted))
-    slots = 0
-    for has in cpus:
-        if left <= EPSILON * max(1.0, left) and slots >= fewest:
+    for slots, has in enumerate(cpus):
+        if cpu_left <= EPSILON * max(1.0, cpu_left) and slots >= fewest:
             return slots
-        left, slots = left - has, slots + 1
-    more = _up(max(0.0, left) / cpus[-1]) if cpus else _up(left)
-    return max(slots + more, fewest)
+        cpu_left -= has
+    return max(len(cpus) + _up(max(0.0, cpu_left) / (cpus[-1] if cpus else 1.0)), fewest)
 
 
 def whole_times(rate_tps: float, peak_tps: float) -> tuple[int, float]:
