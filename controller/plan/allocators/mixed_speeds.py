@@ -16,7 +16,7 @@ from headgate.controller.models.task_models import Model, cpu, memory, peak, pea
 from headgate.controller.plan.allocators.allocation_rules import lone_tasks, whole_times
 from headgate.controller.plan.allocators.mba import bundles_for
 from headgate.controller.plan.mappers.free_slots import Room
-from headgate.controller.plan.mappers.sam import SamBoard, keep_pinned, put_rest
+from headgate.controller.plan.mappers.sam import SamTurns, put_rest
 from headgate.controller.plan.predict.vm_speeds import at_speed, models_at
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible
@@ -30,10 +30,11 @@ def for_own_slots(
     if all(vm.speed == usual.slot_speed for vm in room.vms):
         return usual
     try:
-        tasks = _Sweep(usual, topology, models, room).run()
+        turns = _OwnSlots(usual, topology, models, room)
+        turns.run()
     except Infeasible:  # whoever maps it says so
         return usual
-    return replace(usual, tasks=tuple(tasks))
+    return replace(usual, tasks=tuple(turns.counted[task.task] for task in usual.tasks))
 
 
 def counted_for(
@@ -57,17 +58,17 @@ def counted_for(
     return found
 
 
-class _Sweep:
-    """Goes through tasks and slots as `sam` does with what comes of it."""
+class _OwnSlots(SamTurns):
+    """SAM's turns, in which tasks that may have any number of threads take as many slots as they need; `counted`: each
+    task by then."""
 
     def __init__(
         self, usual: Allocation, topology: Topology, models: Mapping[str, Model], room: Room
     ) -> None:
-        self._usual, self._room = usual, room
+        super().__init__(usual, room)
         fastest = max(vm.speed for vm in room.vms)
         self._base = counted_for(topology, models, usual.rate_tps, usual.slot_speed, fastest)
         self._models = models
-        self._board = SamBoard(usual, room, None)
         fixed = lone_tasks(topology)
         self._name = {task.name: task.model_name for task in topology.tasks}
         self._free = {
@@ -76,47 +77,31 @@ class _Sweep:
             if not task.static and task.task not in fixed and not self._base[self._name[task.task]].unmeasured
         }
         self._together = {name: peak(at_speed(models[self._name[name]], fastest))[1] for name in self._free}
-        self._left = {task.task: task.rate_tps for task in usual.tasks}
+        self._left_tps = {task.task: task.rate_tps for task in usual.tasks}
         self._full: dict[str, list[float]] = {name: [] for name in self._free}
+        self.counted = {task.task: task for task in usual.tasks}
 
-    def run(self) -> list[TaskAllocation]:
-        found = {task.task: task for task in self._usual.tasks}
-        threads = {task.task: task.rest_threads for task in self._usual.tasks}
-        for task in self._usual.tasks:
-            if task.static:
-                threads[task.task] -= keep_pinned(self._board, task, self._room)
-        bundles = {task.task: task.full_bundles for task in self._usual.tasks}
-        sweep = list(self._usual.tasks)
-        while sweep:
-            again = []
-            for task in sweep:
-                if task.task in self._free:
-                    if self._took_slot(task.task):
-                        again.append(task)
-                    else:
-                        found[task.task] = self._rest(task)
-                elif bundles[task.task]:
-                    self._board.put_full(task)
-                    bundles[task.task] -= 1
-                    again.append(task)
-                elif threads[task.task]:
-                    put_rest(self._board, task, threads[task.task])
-            sweep = again
-        return [found[task.task] for task in self._usual.tasks]
+    def took_slot(self, task: TaskAllocation) -> bool:
+        if task.task not in self._free:
+            return super().took_slot(task)
+        if self._bundle_took_slot(task.task):
+            return True
+        self.counted[task.task] = self._rest(task)
+        return False
 
-    def _took_slot(self, name: str) -> bool:
-        """Did a full bundle of this task take the next empty slot?"""
-        place = self._board.next_empty()
+    def _bundle_took_slot(self, name: str) -> bool:
+        """The next empty one."""
+        place = self.board.next_empty()
         if place is None:
             return False
-        speed = self._board.cpus[place] * self._usual.slot_speed
+        speed = self.board.cpus[place] * self.allocation.slot_speed
         carried = peak_rate(at_speed(self._models[self._name[name]], speed), self._together[name])
-        times, rest_tps = whole_times(self._left[name], carried)
+        times, rest_tps = whole_times(self._left_tps[name], carried)
         if not times and not self._lacks_threads(name):
             return False
-        self._left[name] = max(0.0, (times - 1) * carried + rest_tps)
-        self._full[name].append(self._board.cpus[place])
-        self._board.take(place)
+        self._left_tps[name] = max(0.0, (times - 1) * carried + rest_tps)
+        self._full[name].append(self.board.cpus[place])
+        self.board.take(place)
         return True
 
     def _lacks_threads(self, name: str) -> bool:
@@ -124,21 +109,21 @@ class _Sweep:
         to be where it is counted for."""
         model, together = self._base[self._name[name]], self._together[name]
         peak_tps = peak_rate(model, together)
-        return self._left[name] > peak_tps and self._left[name] * cpu(model, together) <= peak_tps
+        return self._left_tps[name] > peak_tps and self._left_tps[name] * cpu(model, together) <= peak_tps
 
     def _rest(self, usual: TaskAllocation) -> TaskAllocation:
         """What is left of a task is placed, and the task counted."""
         name, model = usual.task, self._base[self._name[usual.task]]
         full, together = self._full[name], self._together[name]
-        one = bundles_for(name, self._left[name], model)
+        one = bundles_for(name, self._left_tps[name], model)
         rest = (one.rest_threads, one.rest_cpu, one.rest_memory)
-        if not self._left[name] and full:
+        if not self._left_tps[name] and full:
             rest = (0, 0.0, 0.0)
         elif one.full_bundles:  # more than the slowest slot carries, less than the next empty one
-            place = self._board.next_empty()
+            place = self.board.next_empty()
             if place is None:
                 raise Infeasible(f"no slot is left for task {name!r}")
-            most = min(self._board.cpus[place], self._left[name] / peak_rate(model, together))
+            most = min(self.board.cpus[place], self._left_tps[name] / peak_rate(model, together))
             rest = (together, most, min(1.0, memory(model, together)))
         threads, rest_cpu, rest_memory = rest
         counted = TaskAllocation(
@@ -154,5 +139,5 @@ class _Sweep:
             rest_memory=rest_memory,
         )
         if threads:
-            put_rest(self._board, counted, threads)
+            put_rest(self.board, counted, threads)
         return counted

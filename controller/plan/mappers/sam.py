@@ -51,27 +51,41 @@ class SlotChoice(msgspec.Struct, frozen=True):
 def sam(allocation: Allocation, room: Room, choices: list[SlotChoice] | None = None) -> Placement:
     """Maps an allocation of MBA. Raises Infeasible when the slots run out. n log n in slots and tasks,
     unless `choices` is given: each choice is added to it with its reason (pinned threads have none)."""
-    board = SamBoard(allocation, room, choices)
-    left = {task.task: task.rest_threads for task in allocation.tasks}
-    for task in allocation.tasks:
-        if task.static:
-            left[task.task] -= keep_pinned(board, task, room)
-    bundles = {task.task: task.full_bundles for task in allocation.tasks}
-    sweep = list(allocation.tasks)
-    while sweep:
-        again = []
-        for task in sweep:
-            if bundles[task.task]:
-                board.put_full(task)
-                bundles[task.task] -= 1
-                again.append(task)
-            elif left[task.task]:
-                put_rest(board, task, left[task.task])
-        sweep = again
-    return board.filling.placement(allocation, room.vms)
+    turns = SamTurns(allocation, room, choices)
+    turns.run()
+    return turns.board.filling.placement(allocation, room.vms)
 
 
-def keep_pinned(board: SamBoard, task: TaskAllocation, room: Room) -> int:
+class SamTurns:
+    """Round by round each task puts a full bundle into a slot; one that has none left, its rest, and is done. Threads
+    that are pinned are put first."""
+
+    def __init__(self, allocation: Allocation, room: Room, choices: list[SlotChoice] | None = None) -> None:
+        self.allocation = allocation
+        self.board = SamBoard(allocation, room, choices)
+        self._bundles = {task.task: task.full_bundles for task in allocation.tasks}
+        self._left = {task.task: task.rest_threads for task in allocation.tasks}
+        for task in allocation.tasks:
+            if task.static:
+                self._left[task.task] -= _keep_pinned(self.board, task, room)
+
+    def run(self) -> None:
+        tasks = list(self.allocation.tasks)
+        while tasks:
+            tasks = [task for task in tasks if self.took_slot(task)]
+
+    def took_slot(self, task: TaskAllocation) -> bool:
+        """Did a full bundle of it take a slot? If not, its rest is placed."""
+        if self._bundles[task.task]:
+            self.board.put_full(task)
+            self._bundles[task.task] -= 1
+            return True
+        if self._left[task.task]:
+            put_rest(self.board, task, self._left[task.task])
+        return False
+
+
+def _keep_pinned(board: SamBoard, task: TaskAllocation, room: Room) -> int:
     """Put threads of a task of fixed size where they are pinned, if they fit; how many were put."""
     kept = 0
     for slot in room.pinned.get(task.task, ())[: task.threads]:
