@@ -179,8 +179,8 @@ def row_seen(now: TaskWindow, used: SlotWindow, frames: float) -> RowsSeen:
 
 
 def _pace(k: Knowledge, limited: bool) -> None:
-    """Rows are to come together for some turns, then again not, while there is a quick task. Not where latency is
-    limited."""
+    """Rows are to come together for some turns, then again not, while there is a quick task of which that says more.
+    Not where latency is limited."""
     learning = k.learning
     learning.turns += 1
     asked = not limited and learning.turns < PROBED_MOST and _any_quick(k)
@@ -188,8 +188,22 @@ def _pace(k: Knowledge, limited: bool) -> None:
 
 
 def _any_quick(k: Knowledge) -> bool:
-    cores = max((vm.slot_cores for vm in k.plan.vms), default=1.0) if k.plan is not None else 1.0
-    return any(_quick(seen, cores) for seen in k.learning.seen.values())
+    """A task that nothing is known of; or little, and its rows fill large frames when they come together."""
+    if k.plan is None or k.topology is None:
+        return False
+    cores = max((vm.slot_cores for vm in k.plan.vms), default=1.0)
+    seen = k.learning.seen
+    return any(
+        _quick(seen[task.name], cores) and (k.models[task.model_name].unmeasured or _fills_frames(seen[task.name]))
+        for task in k.topology.tasks
+        if task.name in seen
+    )
+
+
+def _fills_frames(seen: Sequence[RowsSeen]) -> bool:
+    """Rows of which a link has `LARGE` in the longest gap, where all come by one."""
+    most_s = max(gap_s for gap_s in TOGETHER_S if gap_s is not None)
+    return max(one.rows for one in seen) * most_s >= LARGE
 
 
 def _due(k: Knowledge, behind: bool) -> bool:

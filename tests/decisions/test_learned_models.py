@@ -191,6 +191,34 @@ def test_what_is_said_of_few_rows_says_so_and_is_learned_again_from_more() -> No
     assert not world.model.tentative and "tentative" not in world.kept[-1]
 
 
+@pytest.mark.parametrize(
+    ("rows", "known", "held"),
+    [
+        pytest.param(35, False, True, id="nothing is known of it"),
+        pytest.param(35, True, False, id="a little is known, and so few rows would not say more"),
+        pytest.param(2000, True, True, id="a little is known, and that many rows say the rest"),
+    ],
+)
+def test_rows_are_held_back_to_measure_only_where_that_says_more(rows: int, known: bool, held: bool) -> None:
+    """Each run held all rows for up to 200 ms, seconds after it began, as long as a model was tentative; of some tens
+    of rows a second it remained so for ever."""
+    world = Kept()
+    quick = {"tuples_in": rows, "busy_ns": rows * 50_000, "cpu_ns": rows * 50_000}
+    if known:
+        model = replace(unknown("store"), more={"tentative": ["small frames"], "rows": 500.0})
+        models = (*MODELS, model)
+        assert model.tentative and not model.unmeasured
+        world.submitted = replace(world.submitted, models=models)
+        world.loop = type(world.loop)(world.settings, world.submitted)
+    world.start()
+    world.work["store"] = quick
+    gaps = set()
+    for _ in range(30):
+        world.run(1)
+        gaps.add(world.loop.knowledge.learning.gap_s)
+    assert (gaps != {None}) is held, gaps
+
+
 def test_nothing_is_learned_of_rows_that_fail() -> None:
     """What attempts and the pauses between them cost was taken for the rows' cost: 86 threads were planned, and the
     next run began with that model."""
