@@ -339,6 +339,7 @@ def settings_of(
         chaining=options["chaining"] == "auto",
         sure=options["sure"] or 0.0,
         margin=None if options["margin"] is None else 1 + options["margin"],
+        p95_ms=options["p95"],
         triggers=triggers_of(options),
         **ledger_of(options["trace_dir"], submitted),
         season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),

@@ -33,7 +33,13 @@ from headgate.controller.files.run_state_files import DeadLetterFile, TallyFile
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.journal_records import PhaseEntered, Record, RolloutStarted
-from headgate.controller.knowledge.loop_events import MakePlan, PlanMade
+from headgate.controller.knowledge.loop_events import (
+    LatencyPredicted,
+    MakePlan,
+    PlanMade,
+    PredictLatency,
+    Troubled,
+)
 from headgate.controller.package_shelf import FOLDER
 from headgate.controller.recording.early_inputs import EarlyInputs
 from headgate.controller.recording.recorder import Recorder
@@ -59,8 +65,8 @@ from headgate.topology_runtime.wording import visible
 if TYPE_CHECKING:
     from headgate.controller.alarm_posts import AlarmPosts
 
-# ── Plans that take long, made beside the loop: a thread for each, which gives back what came of it as an
-# event
+# ── Plans that take long and predictions of latency, made beside the loop: a thread for each, which gives back
+# what came of it as an event
 #
 # There are one or two at a time: the loop asks for another one only when one is there, or when something
 # urgent happened. The solver lets go of the interpreter while it searches, and what is Python in it gives way
@@ -69,19 +75,22 @@ if TYPE_CHECKING:
 NS = 1_000_000_000
 
 
+Made = PlanMade | LatencyPredicted | Troubled
+
+
 class BackgroundPlans:
     """wake: what wakes the controller when one is made."""
 
     def __init__(self, wake: Waker) -> None:
         self._wake = wake
-        self._made: SimpleQueue[PlanMade] = SimpleQueue()
+        self._made: SimpleQueue[Made] = SimpleQueue()
 
-    def make(self, order: MakePlan) -> None:
+    def make(self, order: MakePlan | PredictLatency) -> None:
         """What comes of it will be among those `made`."""
         name = f"plan {order.number}"
         threading.Thread(target=self._make, args=(order,), name=name, daemon=True).start()
 
-    def made(self) -> Iterator[PlanMade]:
+    def made(self) -> Iterator[Made]:
         """Those made since."""
         while True:
             try:
@@ -89,11 +98,13 @@ class BackgroundPlans:
             except Empty:
                 return
 
-    def _make(self, order: MakePlan) -> None:
+    def _make(self, order: MakePlan | PredictLatency) -> None:
         began_ns = monotonic_ns()
         with clocked(lambda: monotonic_ns() / NS):
-            made = order.made()
-        self._made.put(replace(made, seconds=(monotonic_ns() - began_ns) / NS))
+            made: Made = order.made()
+        if not isinstance(made, Troubled):
+            made = replace(made, seconds=(monotonic_ns() - began_ns) / NS)
+        self._made.put(made)
         self._wake.set()
 
 
@@ -365,7 +376,7 @@ class Controller:
                     self._ports.answer(number, reply)
                 case t.AnswerLater(number, work):
                     self._viewers.think(number, work)
-                case t.MakePlan():
+                case t.MakePlan() | t.PredictLatency():
                     self._plans.make(instruction)
                 case t.Show(view):
                     self._ports.know(view)

@@ -465,6 +465,7 @@ def question(
         interference=s.interference,
         base_epoch=k.epoch or None,
         margin=s.margin,
+        p95_ms=s.p95_ms,
         sure=Sure(s.sure, spread_of(k.models, s.ledger), strict=False) if s.sure else None,
         traffic=k.traffic.measured if s.mapper in MAPPERS and MAPPERS[s.mapper].by_traffic else None,
         in_force=_in_force(k, dead, reason),

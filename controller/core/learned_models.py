@@ -93,7 +93,7 @@ def learned(turn: Turn, window_of: WindowOf, need: Demand, behind: bool) -> Diag
     if in_force_s < SETTLED_S:
         return None
     _look(k, k.topology, k.plan, window_of(1.0))
-    _pace(k, bool(k.topology.latency_constraints))
+    _pace(k, bool(k.topology.latency_constraints) or k.settings.p95_ms is not None)
     if not _due(k, behind):
         return None
     fresh = _fresh(k, k.topology, k.plan, window_of(LEAST), utc_iso(turn.now.wall_ns))
@@ -194,7 +194,8 @@ def _any_quick(k: Knowledge) -> bool:
     cores = max((vm.slot_cores for vm in k.plan.vms), default=1.0)
     seen = k.learning.seen
     return any(
-        _quick(seen[task.name], cores) and (k.models[task.model_name].unmeasured or _fills_frames(seen[task.name]))
+        _quick(seen[task.name], cores)
+        and (k.models[task.model_name].unmeasured or _fills_frames(seen[task.name]))
         for task in k.topology.tasks
         if task.name in seen
     )

@@ -26,6 +26,7 @@ from headgate.controller.core import (
     learned_models,
     model_updates,
     plan_triggers,
+    predicted_latency,
     prediction_accounting,
     profiling,
     rolling_upgrade,
@@ -263,6 +264,7 @@ class Loop:
         self._memory: HeldMemory | None = None
         self._following: RateFollower | None = None
         self._watch = alarms.AlarmWatch()
+        self._limits = predicted_latency.LatencyLimits()
         self._ways = alarms.WayWatch()
         self._health = HealthWatch()
         self._paths = PathWatch()
@@ -286,6 +288,7 @@ class Loop:
             t.JournalFailed: self._on_journal_failed,
             t.Measured: background_planning.measured,
             t.PlanMade: commands.plan_made,
+            t.LatencyPredicted: predicted_latency.take,
             t.Troubled: self._on_troubled,
             t.DiskSeen: self._on_disk,
             t.PeersSeen: lambda turn, event: vm_reports.peers(turn, event.troubles),
@@ -351,6 +354,7 @@ class Loop:
         )
         decisions.decide_all(turn, diagnosis, findings.besides(diagnosis))
         self._watch.look(turn, need, health)
+        self._limits.look(turn, window)
         profiling.consider(turn, off)
         near = nearness(window, plan, topology, k.models, slots)
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)

@@ -18,6 +18,7 @@ from headgate.controller.execute.plan_diff import ThreadChanges, diff
 from headgate.controller.execute.rollout import circuit_of, routes
 from headgate.controller.models.plans import Placement, Plan, ThreadAt
 from headgate.controller.models.task_models import unknown_tasks
+from headgate.controller.plan.latency_limit import plan_within
 from headgate.controller.plan.plan_moves import relabel
 from headgate.controller.plan.plan_steps import allocated
 from headgate.controller.plan.planner import COUNTED, PlanRequest, best_plan, carrying_plan, make_plan
@@ -180,6 +181,13 @@ def planned(request: PlanRequest) -> tuple[Plan, str]:
         return found, ""
     if lacking:
         request = replace(request, unknown=0.0, allocator=COUNTED[0], mapper=COUNTED[1])
+    elif request.p95_ms is not None:
+        return plan_within(request, request.p95_ms, _carrying_most)[:2]
+    return _carrying_most(request)
+
+
+def _carrying_most(request: PlanRequest) -> tuple[Plan, str]:
+    """(the plan, or the best one that fits, why it is for less)."""
     try:
         return carrying_plan(request)
     except Infeasible as error:

@@ -16,6 +16,8 @@ from headgate.controller.analyze.model_bias import ModelBias, corrected_by, off_
 from headgate.controller.analyze.residuals import LEAST, PredictedSlots
 from headgate.controller.core.alarms import SETTLED_S
 from headgate.controller.core.learned_models import slots_without_model
+from headgate.controller.core.predicted_latency import NEAR as NEAR_RATE
+from headgate.controller.core.predicted_latency import predicted_latency
 from headgate.controller.core.profiling import may_plan
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Stability
 from headgate.controller.knowledge.journal_records import Modelled, Submitted
@@ -342,7 +344,15 @@ def _entry(turn: Turn, plan: Plan, topology: Topology, sums: _PlanSums) -> Ledge
         ),
         tasks=tuple(_task(name, models[name], share, sums) for name, share in sums.tasks.items()),
         speeds={vm.vm: vm.speed for vm in plan.vms},
+        predicted_latency_ms=_predicted_latency(k, sums),
     )
+
+
+def _predicted_latency(k: Knowledge, sums: _PlanSums) -> dict[str, float]:
+    found, offered_tps = predicted_latency(k), sums.mean(sums.offered)
+    if found is None or abs(found.rate_tps - offered_tps) > NEAR_RATE * offered_tps:
+        return {}
+    return dict(zip(("p50", "p95", "p99"), (round(ms, DIGITS) for ms in found.rows), strict=True))
 
 
 def _task(name: str, model: Model, share: TaskShare, sums: _PlanSums) -> TaskKept:

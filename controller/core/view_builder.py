@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from headgate.controller.core.predicted_latency import predicted_latency
 from headgate.controller.core.profiling import measuring
 from headgate.controller.execute.dead_letter_replay import tasks_above
 from headgate.controller.execute.desired_state import first_specs
@@ -140,6 +141,7 @@ def view_of(k: Knowledge, by_sink: BySink, intake: Intake | None, result: Judged
         lost_ranges=lost_ranges(d.state_lost),
         applied_again=sum(k.counts.applied_again.values()),
         latency={pair: tuple(counts) for pair, counts in k.counts.latency.items()},
+        predicted_latency=predicted_latency(k),
         in_task=intake.in_task.totals() if intake is not None else {},
         user_metrics=intake.user.now(now.mono_ns) if intake is not None else (),
         alarms=_alarms(k, now),

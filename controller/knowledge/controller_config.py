@@ -41,7 +41,8 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     season: learned from what was offered before. ledger: of the prediction ledger, entries of earlier runs that speak
     of the models at hand, without their slots; ledger_trouble: what of it could not be read. sure:
     with this probability plans shall carry what they are for (0: as models say).
-    margin: plans are for so many times the rate (None: as their allocator has it).
+    margin: plans are for so many times the rate (None: as their allocator has it). p95_ms: 95 of 100 rows shall be done
+    so soon (None: whenever).
     profile_spare_min: minutes of each hour for profiles in spare slots. stale: model → why it may no longer
     hold; looked for only where there are such profiles. state_to: where snapshots of keyed state are kept (empty: on
     the VMs' disks)."""
@@ -79,4 +80,5 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     ledger_trouble: str = ""
     sure: float = 0.0
     margin: float | None = None
+    p95_ms: float | None = None
     triggers: TrafficTriggers = TrafficTriggers()

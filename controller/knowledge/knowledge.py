@@ -16,7 +16,15 @@ from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import DeadLetterQueue
 from headgate.controller.knowledge.diagnoses import Diagnosis
 from headgate.controller.knowledge.journal_records import Durable, HandedOver, Record, Submitted
-from headgate.controller.knowledge.loop_events import Command, Instruction, Now, Persist, Say, Trace
+from headgate.controller.knowledge.loop_events import (
+    Command,
+    Instruction,
+    LatencyPredicted,
+    Now,
+    Persist,
+    Say,
+    Trace,
+)
 from headgate.controller.knowledge.membership import Membership
 from headgate.controller.knowledge.offered_load import PartitionArrivals, SourceLoad
 from headgate.controller.knowledge.run_tallies import FinishedTally, SourceTally, Tallies
@@ -482,6 +490,7 @@ class Knowledge:
     # what was thought
     learning: Learning = field(default_factory=Learning)
     background: BackgroundJobs = field(default_factory=BackgroundJobs)
+    latency: LatencyPredicted | None = None  # the newest
     considered: frozenset[str] = frozenset()  # VMs that were there when it was planned last
     proven: dict[int, float] = field(default_factory=dict)  # epoch → highest rate at which it was stable
     windows_bad: int = 0  # of the probation under way

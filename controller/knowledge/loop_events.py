@@ -16,7 +16,7 @@ from headgate.controller.knowledge.dead_letters import DeadLetterRecord
 from headgate.controller.knowledge.journal_records import Record
 from headgate.controller.knowledge.run_tallies import Tallies
 from headgate.controller.knowledge.run_view import RunView
-from headgate.controller.models.plans import Plan
+from headgate.controller.models.plans import Plan, PlanLatency
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.wire.messages import (
@@ -91,6 +91,16 @@ class PlanMade(msgspec.Struct, frozen=True, tag="plan_made"):
     error: ReplyError | None = None
 
 
+class LatencyPredicted(msgspec.Struct, frozen=True, tag="latency_predicted"):
+    """What was asked for (PredictLatency) of the plan with the id `plan`; latency: None where it does not carry the
+    rate."""
+
+    number: int
+    seconds: float
+    plan: str
+    latency: PlanLatency | None = None
+
+
 class Troubled(msgspec.Struct, frozen=True, tag="troubled"):
     """Something best-effort failed (a tally, a trace, a machine request); it is said, not fatal."""
 
@@ -129,6 +139,7 @@ Event = (
     | JournalFailed
     | Measured
     | PlanMade
+    | LatencyPredicted
     | Troubled
     | DiskSeen
     | PeersSeen
@@ -227,6 +238,24 @@ class MakePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class PredictLatency:
+    """Have `work` predict the latency of this plan at this rate beside the loop, and give what comes of it back as
+    LatencyPredicted."""
+
+    number: int
+    plan: str
+    rate_tps: float
+    work: Callable[[], PlanLatency | None]
+
+    def made(self, seconds: float = 0.0) -> LatencyPredicted | Troubled:
+        """What comes of it; whatever goes wrong in it is said."""
+        try:
+            return LatencyPredicted(self.number, seconds, self.plan, self.work())
+        except Exception as error:
+            return Troubled("the predicted latency", f"{type(error).__name__}: {error}")
+
+
+@dataclass(frozen=True, slots=True)
 class Show:
     """What there is to see now, for whoever looks."""
 
@@ -294,6 +323,7 @@ Instruction = (
     | Answer
     | AnswerLater
     | MakePlan
+    | PredictLatency
     | Show
     | Begin
     | Trace

@@ -30,7 +30,7 @@ from headgate.controller.knowledge.journal_records import Rollout, RolloutStarte
 from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow
 from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.knowledge.vm_ways import VmWay
-from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan
+from headgate.controller.models.plans import NOWHERE, PlacedThreads, Plan, PlanLatency
 from headgate.controller.models.task_models import Model, unknown_tasks
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
@@ -337,6 +337,7 @@ class RunView:
     lost_ranges: dict[str, int]
     applied_again: int
     latency: dict[tuple[str, str], tuple[int, ...]]
+    predicted_latency: PlanLatency | None  # of the plan in force, at about the present rate
     in_task: dict[str, tuple[int, ...]]
     user_metrics: tuple[UserMetricNow, ...]  # tasks' own
     alarms: tuple[AlarmNow, ...]

@@ -10,6 +10,7 @@ import math
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -317,6 +318,22 @@ class Plan(msgspec.Struct, frozen=True):
     prediction: Prediction
     interference: str = "cpu"
     base_epoch: int | None = None
+
+
+class RowLatency(NamedTuple):
+    """From when a row is due, or came, until a sink is done with it, in ms."""
+
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
+class PlanLatency(NamedTuple):
+    """Of rows at all sinks together, and at each."""
+
+    rate_tps: float
+    rows: RowLatency
+    sinks: tuple[tuple[str, RowLatency], ...]
 
 
 class ThreadAt(msgspec.Struct, frozen=True, array_like=True):

@@ -75,7 +75,8 @@ class TaskKept(msgspec.Struct, frozen=True):
 
 
 class LedgerEntry(msgspec.Struct, frozen=True, tag=SCHEMA, tag_field="schema"):
-    """speeds: VM → its speed as plans have it. headgate: the version that planned and measured."""
+    """speeds: VM → its speed as plans have it. headgate: the version that planned and measured. latency_ms: p50, p95,
+    p99; predicted_latency_ms: the same at about that rate, empty where none was predicted."""
 
     time: str
     topology: str
@@ -90,6 +91,7 @@ class LedgerEntry(msgspec.Struct, frozen=True, tag=SCHEMA, tag_field="schema"):
     slots: tuple[SlotKept, ...]
     tasks: tuple[TaskKept, ...]
     speeds: dict[str, Amount]
+    predicted_latency_ms: dict[str, Amount] = {}
 
     @property
     def key(self) -> PlanKey:

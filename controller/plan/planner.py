@@ -70,7 +70,12 @@ def takes_time(request: PlanRequest) -> bool:
     allocator, mapper = ALLOCATORS.get(request.allocator), MAPPERS.get(request.mapper)
     if allocator is None or mapper is None:  # it is refused at once
         return False
-    return allocator.slow or mapper.slow or len(request.topology.tasks) > MANY_TASKS
+    return (
+        allocator.slow
+        or mapper.slow
+        or len(request.topology.tasks) > MANY_TASKS
+        or request.p95_ms is not None
+    )
 
 
 def _make_plan(request: PlanRequest) -> Plan:

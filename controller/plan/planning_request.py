@@ -32,7 +32,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     measured between tasks, and of their CPU; left out: what selectivities and models say. `in_force`: what runs, for
     schedulers that choose among equals by moves. `margin`: to plan for so many times the rate (None: as the models'
     spread says), and why. `unknown`: of a slot, for each task that nothing is known of yet. `states`: what states of
-    keyed tasks take, of which no slot keeps more than `state_most_bytes` in memory (0: half of it)."""
+    keyed tasks take, of which no slot keeps more than `state_most_bytes` in memory (0: half of it). `p95_ms`: 95 of 100
+    rows are to be done so soon after they are due (None: whenever)."""
 
     topology: Topology
     models: dict[str, Model]
@@ -57,6 +58,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     unknown: float = 1.0
     states: tuple[TaskState, ...] = ()
     state_most_bytes: int = 0
+    p95_ms: float | None = None
 
 
 def check(request: PlanRequest) -> None:
@@ -65,6 +67,8 @@ def check(request: PlanRequest) -> None:
     rate = request.rate_tps
     if request.margin is not None and not 1 <= request.margin <= MOST_MARGIN:
         faults.append(f"margin: expected a number from 1 to {MOST_MARGIN:g}, got {request.margin}")
+    if request.p95_ms is not None and not 0 < request.p95_ms < math.inf:
+        faults.append(f"p95_ms: expected a number above 0, got {request.p95_ms}")
     if not (math.isfinite(rate) and rate >= 0):
         faults.append(f"rate: expected a finite rate of at least 0 rows/s, got {rate}")
     choices: list[tuple[str, str, dict[str, Any] | tuple[str, ...]]] = [

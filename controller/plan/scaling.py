@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from headgate.controller.models.plans import UNLIMITED_TPS, Plan, usd_per_hour
 from headgate.controller.plan.acquire import Acquire
+from headgate.controller.plan.latency_limit import latency_in
 from headgate.controller.plan.plan_reasons import limit_reason, supported
 from headgate.controller.plan.plan_steps import allocation_within, with_rising_needs
 from headgate.controller.plan.planner import best_plan, first_plan, make_plan
@@ -104,7 +105,7 @@ OF_A_CELL = (
 OF_A_RATE = (
     "slots", "vms", "usd_per_hour", "usd_per_month", "predicted_tps", "predicted_low_tps", "predicted_high_tps",
     "headroom_tps", "limited_by", "limited_by_slot", "limit", "same_slots_up_to_tps", "same_slots", "more_slots",
-    "baseline", "reason",
+    "baseline", "latency", "reason",
 )  # fmt: skip
 OF_A_BASELINE = (
     "slots", "slots_used", "vms", "usd_per_hour", "predicted_tps", "short_tps", "saved_slots", "saved_usd_per_hour",
@@ -246,9 +247,9 @@ def scaling_analysis(
     supply: Supply, rate_tps: float, reachable: frozenset[str] | None = None, full: bool = True
 ) -> Row:
     """What this rate needs and costs, what breaks first (`limit`), what the baseline needs, and if `full` how far the
-    same slots reach when planned for more (`same_slots`; null: any rate fits) and the fewest slots more that carry more
-    (`more_slots`; null: none of a few does). Where nothing fits, for `reason`, all else is null. fits: on the VMs named
-    `reachable` (None: any)."""
+    same slots reach when planned for more (`same_slots`; null: any rate fits), the fewest slots more that carry more
+    (`more_slots`; null: none of a few does), and how long rows take (`latency`; null: not known). Where nothing fits,
+    for `reason`, all else is null. fits: on the VMs named `reachable` (None: any)."""
     row: Row = {"rate_tps": rate_tps, "fits": False, **dict.fromkeys(OF_A_RATE)}
     try:
         plan = supply.plan(rate_tps)
@@ -271,7 +272,14 @@ def scaling_analysis(
         "limit": msgspec.to_builtins(limit),
         "baseline": _baseline_row(compared(supply, BASELINE, rate_tps), plan),
     }
-    return row | _next_steps(supply, plan, rate_tps) if full else row
+    if not full:
+        return row
+    found = latency_in(plan, supply.request)
+    return (
+        row
+        | _next_steps(supply, plan, rate_tps)
+        | {"latency": found.rows._asdict() if found is not None else None}
+    )
 
 
 def _next_steps(supply: Supply, plan: Plan, rate_tps: float) -> Row:

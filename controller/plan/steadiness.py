@@ -17,6 +17,7 @@ from headgate.controller.models.plan_data import models_digest, with_id
 from headgate.controller.models.plans import Allocation, Placement, Plan, usd_per_hour
 from headgate.controller.models.task_models import unknown_tasks
 from headgate.controller.plan.kept_threads import kept_placements
+from headgate.controller.plan.latency_limit import is_in_time
 from headgate.controller.plan.plan_moves import moves, started
 from headgate.controller.plan.plan_steps import allocated, planned, predicted
 from headgate.controller.plan.planner import COUNTED, ENOUGH, RISE
@@ -49,6 +50,8 @@ def as_it_is(request: PlanRequest, present: Plan) -> Plan | None:
         return None
     sure = request.sure
     if sure is not None and (plan.prediction.sure is None or plan.prediction.sure.chance < sure.probability):
+        return None
+    if request.p95_ms is not None and not is_in_time(plan, request, request.p95_ms):
         return None
     as_made = present.models_digest == plan.models_digest
     faults = faults_of(plan, request.topology, request.models, by_mapper=as_made)

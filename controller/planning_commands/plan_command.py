@@ -239,18 +239,15 @@ def _step_tps(text: str | None) -> float:
 
 
 def answer_plan(output: Format, options: Options) -> None:
-    from headgate.controller.planning_commands.latency_limit import (
-        latency_asked,
-        latency_data,
-        latency_sentence,
-    )
+    from headgate.controller.plan.latency_limit import latency_in
+    from headgate.controller.planning_commands.latency_limit import latency_data, latency_sentence
 
     step_tps, target = refuse_rates(options), options["target"]
     question = asked(options)
     if options["max_rate"]:
         question = replace(question, step_tps=step_tps)
     found, before, less = answered(question, options["base"], options["p95"])
-    latency = latency_asked(found, question)
+    latency = latency_in(found, question.request)
     draw(found, question, options["plot"])
     lacking = unmeasured(question)
     if target is not None:
@@ -299,7 +296,7 @@ def answered(
     else:
         from headgate.controller.planning_commands.latency_limit import within
 
-        found, less, _ = within(question, p95_ms)
+        found, less = within(question, p95_ms)
     if before is not None:
         found = based_on(found, before, question.topology, question.request.fixed)
         if p95_ms is None:

@@ -128,6 +128,7 @@ def rates_for_people(row: Row) -> Row:
         "predicted_tps": row["predicted_tps"],
         **_interval(row),
         "headroom_tps": row["headroom_tps"],
+        "p95_ms": row["latency"] and round(row["latency"]["p95_ms"], 1),
         "breaks_first": f"{row['limited_by']} on {row['limited_by_slot']}" if row["limited_by"] else None,
         "up_to_tps": row["same_slots_up_to_tps"],
         "next_up_to_tps": more.get("rate_tps"),

@@ -20,6 +20,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.controller.core.loop import Loop
+from headgate.controller.core.predicted_latency import predicted_latency
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.journal_records import Durable, RolloutStarted, Scheduled
 from headgate.controller.knowledge.knowledge import SourceKnown
@@ -73,6 +74,9 @@ class IdealAccount:
     _slots: int = 0
     _schedule: Schedule | None = None
     rows: float = math.inf  # of a source, once all have ended; or as it is known
+    _p95_ms: float | None = None  # predicted of the plan in force
+    _p95_ms_ns: float = 0.0  # that, times how long
+    _p95_ns: int = 0  # for which it was known
 
     def see(self, moment: Moment) -> None:
         """Take in the next moment."""
@@ -96,6 +100,8 @@ class IdealAccount:
             asked = {vm.vm for vm in d.machines}
             self.first_vms = tuple(m.vm for m in loop.knowledge.members.up() if m.vm.vm not in asked)
         self._schedule = d.schedule
+        latency = predicted_latency(k)
+        self._p95_ms = latency.rows.p95_ms if latency is not None else None
         if d.rollout is not None and d.phase in IN_FORCE:
             self._phases(d, now_ns)
             self.plan = d.rollout.plan
@@ -144,6 +150,9 @@ class IdealAccount:
         self.offered += offered
         self.slot_ns += self._slots * long_ns
         self.vm_ns += len(self._paying) * long_ns
+        if self._p95_ms is not None:
+            self._p95_ms_ns += self._p95_ms * long_ns
+            self._p95_ns += long_ns
         self._pay(long_ns)
         above = offered - self.supported_tps(topology) * long_ns / NS
         if above > 1e-9 * offered:
@@ -184,7 +193,7 @@ class IdealAccount:
         return self._supported[key]
 
     def row(self, policy: str) -> dict[str, object]:
-        """A line of the answer of `replay`, `policies`."""
+        """A line of the answer of `replay`, `policies`. p95_ms: predicted, a mean over the time for which it is."""
         return {
             "policy": policy,
             "slot_hours": self.slot_ns / HOUR_NS,
@@ -194,6 +203,7 @@ class IdealAccount:
             "violated_tuples": self.violated_tuples,
             "replans": self.replans,
             "moves": self.moves,
+            "p95_ms": self._p95_ms_ns / self._p95_ns if self._p95_ns else None,
             "seconds": self.counted_ns / NS,
             "offered": self.offered,
         }
@@ -309,6 +319,7 @@ class IdealWorld:
 
     vm_kind: type[IdealVm] = IdealVm
     step_ns, report_ns = TICK_NS, NS // 2
+    predicts = False  # latencies, which takes tenths of a second each
 
     def __init__(
         self,
@@ -331,7 +342,7 @@ class IdealWorld:
         self._due_ns: dict[str, int] = {}  # of those of them that did not come yet
         self._asked_changed = False
         self._commands = 0
-        self._plans: list[tuple[int, t.MakePlan]] = []  # being made: until when
+        self._plans: list[tuple[int, t.MakePlan | t.PredictLatency]] = []  # being made: until when
         self.done = 0.0
         self.finish: t.Finish | None = None
         for shape in loop.knowledge.settings.initial:
@@ -400,6 +411,8 @@ class IdealWorld:
                 self._asked_changed = True
             case t.MakePlan():
                 self._plans.append((self.mono_ns + int(self.delays.plan_s * NS), instruction))
+            case t.PredictLatency() if self.predicts:
+                self._plans.append((self.mono_ns, instruction))
             case t.Finish():
                 self.finish = instruction
 

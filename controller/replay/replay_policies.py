@@ -106,6 +106,7 @@ class PolicyTrial:
         self._world = IdealWorld(
             loop, self.account, question.delays, question.rates, wall_ns=_wall_ns(run), rows=question.rows
         )
+        self._world.predicts = True
 
     def moments(self) -> Iterator[Moment]:
         """Every step of the policy's loop, in virtual time. Nothing is measured before the first plan is in force."""

@@ -134,12 +134,15 @@ def _values(view: RunView) -> Iterator[tuple[str, str, float | None]]:
     yield "headgate_input_rate_tps", "Rows/s offered to every source now.", view.offered_tps
     yield "headgate_headroom_tps", "Predicted rate of the plan minus the offered one.", view.headroom_tps
     yield "headgate_stable", "1 when the topology keeps up, 0 when not; absent while unknown.", stable
-    rows, seconds = (health.backlog_rows, health.backlog_s) if health else (None, None)
-    yield "headgate_backlog_rows", "Rows due or arrived and not done.", rows
+    backlog, seconds = (health.backlog_rows, health.backlog_s) if health else (None, None)
+    yield "headgate_backlog_rows", "Rows due or arrived and not done.", backlog
     yield "headgate_backlog_seconds", "For how long the oldest of these has waited.", seconds
     first = view.bottleneck.load if view.bottleneck else None
     yield "headgate_bottleneck_load_ratio", "Load of the task that saturates first.", first
     yield "headgate_latency_slope", "Growth of the median latency in s per s.", slope
+    said = "95 of 100 rows are done so soon after they are due, as predicted of the plan in force."
+    rows = view.predicted_latency.rows if view.predicted_latency is not None else None
+    yield "headgate_predicted_p95_seconds", said, rows.p95_ms / 1000 if rows is not None else None
     yield "headgate_replan_seconds", "The last re-plan, from decided to in force.", _replan_s(view)
 
 

@@ -20,6 +20,7 @@ from headgate.controller.knowledge.run_view import (
     UserMetricNow,
     VmStatus,
 )
+from headgate.controller.models.plans import PlanLatency
 from headgate.controller.views.sentences import measuring_words, rounded
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.wire.dead_letter_messages import told_place
@@ -64,7 +65,11 @@ def status(view: RunView) -> dict[str, Any]:
         "rates": _rates(view),
         "tuples": msgspec.to_builtins(view.tuples),
         "state": state_of(view),
-        "latency_ms": {**view.latency_ms, "window": _latency(result) if result else None},
+        "latency_ms": {
+            **view.latency_ms,
+            "window": _latency(result) if result else None,
+            "predicted": _predicted_latency(view.predicted_latency),
+        },
         "paths": [rounded(asdict(path)) for path in result.paths] if result else [],
         "tasks": [_task(result, name) for name in result.window.tasks] if result else [],
         "user_metrics": [user_metric(one) for one in view.user_metrics],
@@ -266,6 +271,11 @@ def _latency(result: LoopResult) -> dict[str, float] | None:
     found = result.window.latency
     every = {"mean": found.mean_ms, "p50": found.p50_ms, "p95": found.p95_ms, "p99": found.p99_ms}
     return {name: round(ms, 3) for name, ms in every.items()} if found.rows else None
+
+
+def _predicted_latency(found: PlanLatency | None) -> dict[str, float] | None:
+    """At about the present rate, by models."""
+    return {"rate_tps": found.rate_tps, **rounded(found.rows._asdict())} if found is not None else None
 
 
 def user_metric(one: UserMetricNow) -> dict[str, Any]:

@@ -121,7 +121,15 @@ def latency_now(view: RunView) -> s.LatencyNow:
     latency = view.window.latency if view.window else None
     if latency is None or not latency.rows:
         return s.LatencyNow()
-    return s.LatencyNow(p50=figure(latency.p50_ms), p95=figure(latency.p95_ms), p99=figure(latency.p99_ms))
+    rows = view.predicted_latency.rows if view.predicted_latency is not None else None
+    return s.LatencyNow(
+        p50=figure(latency.p50_ms),
+        p95=figure(latency.p95_ms),
+        p99=figure(latency.p99_ms),
+        predicted_p50=figure(rows.p50_ms) if rows else None,
+        predicted_p95=figure(rows.p95_ms) if rows else None,
+        predicted_p99=figure(rows.p99_ms) if rows else None,
+    )
 
 
 def stable_now(view: RunView) -> s.StableNow:

@@ -316,6 +316,14 @@ def picture(status: Status, rates: Sequence[float], seconds: float | None) -> Gr
     return Group(head, _facts(status, rates), _slot_map(status), *times, *noted)
 
 
+def _said(status: Status) -> str:
+    """What was predicted of the latency, where it was."""
+    if value_at(status, "latency_ms.predicted") is None:
+        return ""
+    p50, p99 = (figure(status, f"latency_ms.predicted.{p}_ms", " ms", 1) for p in ("p50", "p99"))
+    return f" (predicted {p50}, {p99})"
+
+
 def _facts(status: Status, rates: Sequence[float]) -> Table:
     from rich.table import Table
 
@@ -331,7 +339,7 @@ def _facts(status: Status, rates: Sequence[float]) -> Table:
     table.add_row("rate", f"{offered}  {sparkline(rates)}")
     table.add_row("", f"{measured} measured, {planned} planned for, {predicted} predicted to fit")
     table.add_row("verdict", _verdict(status))
-    table.add_row("latency", f"p50 {p50}, p99 {p99}; {backlog_words(status)}")
+    table.add_row("latency", f"p50 {p50}, p99 {p99}{_said(status)}; {backlog_words(status)}")
     on = counted(len(vms_of(status)), "VM")
     table.add_row("plan", f"#{count(status, 'plan.epoch')}: {slot_words(status)} on {on}")
     if first := bottleneck_words(status):

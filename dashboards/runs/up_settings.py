@@ -47,6 +47,7 @@ class UpSettings:
     season: Path | None = None  # what is offered comes back
     sure: float | None = None  # so probably plans shall hold
     margin: float | None = None  # a plan is for so much more than the rate
+    p95: float | None = None  # ms, in which 95 of 100 rows shall be done
     quiet_tasks: bool = False  # what tasks print is not shown
     max_dead: float = 1.0  # share of the rows: so many dead letters are a failed check
     mode: str = "auto"

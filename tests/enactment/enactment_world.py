@@ -21,6 +21,7 @@ from headgate.controller.knowledge.run_tallies import Tallies
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point
 from headgate.controller.replay.ideal_machines import (
+    PLAIN_LATENCY_NS,
     Delays,
     IdealAccount,
     IdealVm,
@@ -254,7 +255,7 @@ class FakeVm(IdealVm):
             name: ints(self.world.work.get(task, {}).get(name, 0) for task in quiet.tasks) for name in used
         }
         latency = (
-            (("sink", "source", latency_rows()),)
+            (("sink", "source", latency_rows(self.world.rows_take_ns)),)
             if "sink" in quiet.tasks and not self.world.hold_acks
             else ()
         )
@@ -307,6 +308,7 @@ class World(IdealWorld):
         self._compared: Durable | None = None
         self._folded: tuple[int, Durable] = (0, Durable())
         self.hold_acks, self.acks_at_once = False, 1 << 40
+        self.rows_take_ns = PLAIN_LATENCY_NS
         self.hold_steps = False  # of the end of the input: none is done
         self.lose_rows = False  # … nor can be
         self.rows, self.forgotten = 1 << 40, 0  # there are; of those that are open, as many in no ledger

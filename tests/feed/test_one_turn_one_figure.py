@@ -238,7 +238,24 @@ def check_verdict(now: Shown) -> None:
     assert (window is None) == (now.page["latency_ms"] == {})
     if window:
         assert all(alike(now.page["latency_ms"][p], window[p]) for p in ("p50", "p95", "p99"))
-    overall = {name: ms for name, ms in now.status["latency_ms"].items() if name != "window"}
+    predicted = now.status["latency_ms"]["predicted"]
+    quantiles = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
+    told = {p: now.metric("headgate_predicted_latency_seconds", quantile=q) for p, q in quantiles.items()}
+    if predicted is None:
+        assert set(told.values()) == {None} and not any(
+            "predicted" in name for name in now.page["latency_ms"]
+        )
+    else:
+        assert all(told[p] == pytest.approx(predicted[f"{p}_ms"] / 1000, abs=1e-6) for p in told)
+        assert not window or all(
+            alike(now.page["latency_ms"][f"predicted_{p}"], predicted[f"{p}_ms"]) for p in told
+        )
+        assert not window or number(now.text, r"predicted ([\d,.]+) ms") == pytest.approx(
+            predicted["p50_ms"], abs=0.06
+        )
+    overall = {
+        name: ms for name, ms in now.status["latency_ms"].items() if name not in ("window", "predicted")
+    }
     assert overall == now.summary["latency_ms"]
 
 
@@ -282,6 +299,7 @@ def test_of_a_run_that_keeps_up(seconds: float, capsys: pytest.CaptureFixture[st
     now = shown(world.run(1.0), capsys)
     check(now)
     assert now.status["verdict"]["verdict"] == ("unknown" if seconds < 10 else "stable")
+    assert seconds < 10 or now.status["latency_ms"]["predicted"] is not None
     assert seconds < 10 or {task["latency_p99_ms"] is not None for task in now.status["tasks"]} == {
         True,
         False,

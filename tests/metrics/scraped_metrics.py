@@ -18,6 +18,7 @@ from prometheus_client.registry import Collector
 from headgate.agent.reports import agent_metrics as of_agent
 from headgate.controller.knowledge.run_view import RunView
 from headgate.controller.knowledge.vm_ways import VmWay
+from headgate.controller.models.plans import PlanLatency, RowLatency
 from headgate.controller.views import controller_metrics as of_controller
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
 from headgate.topology_runtime.wire.messages import SampleBlock
@@ -60,7 +61,11 @@ def full() -> RunView:
     latency = {("sink", "source"): tuple([0] * 60 + [5] + [0] * (BUCKETS - 61))}
     ways = (VmWay("vm1", "vm2", 400, 7, True),)
     return replace(
-        view, ways=ways, latency=latency, in_task={"work": tuple([0] * 40 + [7] + [0] * (BUCKETS - 41))}
+        view,
+        ways=ways,
+        latency=latency,
+        in_task={"work": tuple([0] * 40 + [7] + [0] * (BUCKETS - 41))},
+        predicted_latency=PlanLatency(100.0, RowLatency(10.0, 20.0, 30.0), ()),
     )
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 
 import click
 
-from headgate.topology_runtime.commands.number_options import Number
+from headgate.topology_runtime.commands.number_options import Duration, Number
 from headgate.topology_runtime.commands.output import FILE
 from headgate.topology_runtime.commands.rare_settings import setting
 from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, DEFAULT_TRIGGERS, TRIGGERS_HELP
@@ -44,6 +44,10 @@ RUN_SETTINGS: dict[str, dict[str, Any]] = {
     "margin": {
         "type": Number(0, 9), "metavar": "PART",
         "help": "Plan for so much more than the rate: 0.05 [optimal: by the models' spread].",
+    },
+    "p95": {
+        "type": Duration(), "metavar": "50ms",
+        "help": "Plan so that 95 of 100 rows are done so soon after they are due, by prediction.",
     },
     "sure": {
         "type": Number(0.5, 0.9999), "metavar": "P",

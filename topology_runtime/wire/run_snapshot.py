@@ -211,11 +211,15 @@ class RatesNow(SnapshotPart, frozen=True, kw_only=True):
 
 
 class LatencyNow(SnapshotPart, frozen=True, kw_only=True):
-    """Of the last seconds: from the intended emit time at the source to completion at the sink."""
+    """Of the last seconds: from the intended emit time at the source to completion at the sink; and as predicted of
+    the plan in force at about this rate."""
 
     p50: float | None = None
     p95: float | None = None
     p99: float | None = None
+    predicted_p50: float | None = None
+    predicted_p95: float | None = None
+    predicted_p99: float | None = None
 
 
 class StableNow(SnapshotPart, frozen=True, kw_only=True):

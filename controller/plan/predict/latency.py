@@ -5,8 +5,10 @@ and the time that it waits for others (a service). In a slot one thread runs at 
 one core, and no more than the slot's part of it in each 20 ms (a CPU quota). Rows go on by the plan's shares and the
 selectivities of edges. Rows of a paced source come evenly, of an arriving one by chance (Poisson).
 
-What a hop between threads takes (`HOP_S`, `CROSSING_S`) is an estimate, the same for every machine. Windows hold rows
-besides, and sinks that write in batches: neither is in here. Where service times vary, the tail is longer than shown.
+What a row takes differs from one to the next: log-normal, by `SPREAD`, which was measured of tasks whose CPU is the
+same for each row. Where a task's own differs more, the tail is longer than shown. What a hop between threads takes
+(`HOP_S`, `CROSSING_S`) is an estimate, the same for every machine. Windows hold rows besides, and sinks that write in
+batches: neither is in here.
 """
 
 from __future__ import annotations
@@ -17,16 +19,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import NamedTuple
+from itertools import chain
+from statistics import NormalDist
+from typing import Any
 
-from headgate.controller.models.plans import Placement, Prediction, Share
+from headgate.controller.models.plans import Placement, PlanLatency, Prediction, RowLatency, Share
 from headgate.controller.models.task_models import Model, cpu, peak_rate
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.vm_speeds import at_speed
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Topology
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings
-from headgate.topology_runtime.worker.calls.router import GOLDEN, first_turns
+from headgate.topology_runtime.worker.calls.router import GOLDEN, in_turn
 
 ROOTS, ROOTS_LEAST = 2500, 250  # frames that sources emit in all
 FRAMES = 50_000  # that all tasks work on together, about: of many tasks sources emit fewer
@@ -35,6 +39,7 @@ EVERY_S = 0.0005  # a source looks for due rows so often
 PERIOD_S = 0.020  # of a CPU quota
 HOP_S, CROSSING_S = 40e-6, 200e-6  # from thread to thread in a worker; from one worker to another
 USUAL = DataPlaneSettings()
+SPREAD = 0.2  # standard deviation of ln(what a row takes): docs/decisions/0107
 TURN_S, GAP_S, FRAME_ROWS = USUAL.switch_interval_s, USUAL.gap_s, USUAL.frame_rows
 DRAWN = 16  # rows by key at once that are drawn one by one
 STABLE = 1.0 + 1e-9  # of what it carries: above, latency grows for as long as it lasts
@@ -44,22 +49,6 @@ COMPUTES = (
 )  # CPU of a slot that one thread uses at its peak: below it waits in between, at 1 it never does
 
 
-class RowLatency(NamedTuple):
-    """From when a row is due, or came, until a sink is done with it, in ms."""
-
-    p50_ms: float
-    p95_ms: float
-    p99_ms: float
-
-
-class PlanLatency(NamedTuple):
-    """Of rows at all sinks together, and at each."""
-
-    rate_tps: float
-    rows: RowLatency
-    sinks: tuple[tuple[str, RowLatency], ...]
-
-
 def latency_of(
     topology: Topology,
     models: Mapping[str, Model],
@@ -67,15 +56,17 @@ def latency_of(
     vms: Sequence[Vm],
     prediction: Prediction,
     rate_tps: float,
+    spread: float = SPREAD,
 ) -> PlanLatency | None:
-    """At input rate `rate_tps`; None where the placement does not carry that, or nothing is known of a task.
+    """At input rate `rate_tps`; None where the placement does not carry that, or nothing is known of a task. spread: 0
+    for rows that all take the same.
 
     O(FRAMES); some tenths of a second."""
     unknown = any(models[t.model_name].unmeasured for t in topology.tasks if t.static is None)
     if unknown or rate_tps <= 0 or rate_tps > STABLE * prediction.rate_tps:
         return None
     threads = _threads(topology, models, placement, vms, prediction.shares, rate_tps)
-    found = _Simulation(topology, threads, rate_tps).run()
+    found = _Simulation(topology, threads, rate_tps, spread).run()
     if not found:
         return None
     every = [pair for pairs in found.values() for pair in pairs]
@@ -189,34 +180,70 @@ class _Chance:
 
 @dataclass(slots=True)
 class _Way:
-    """From one thread by one edge. due: as the router has it, when each target is next, and which. owed: of rows that
-    are not whole yet."""
+    """From one thread by one edge. due: as the router has it, when each target is next, in rows. owed: of rows that are
+    not whole yet."""
 
     edge: Edge
-    targets: list[_Thread]
-    shares: list[float]
-    due: list[tuple[float, int]]
-    flush_s: list[float]  # of each target: not before
-    waiting: list[list[Rows]]
+    targets: Sequence[_Thread]
+    shares: Sequence[float]
+    due: Any
+    flush_s: dict[int, float] = field(default_factory=dict)  # of a target: not before
+    waiting: dict[int, list[Rows]] = field(default_factory=dict)
     owed: float = 0.0
 
 
+class _Receivers:
+    """Of an edge. shares: of its rows."""
+
+    def __init__(self, edge: Edge, threads: Sequence[_Thread]) -> None:
+        self._edge, self._threads = edge, threads[:1] if edge.grouping == "global" else threads
+        self._shares = _shares(self._threads)
+
+    def way(self, thread: _Thread, first: int) -> _Way:
+        """That of a thread to them; it begins somewhere else than the others."""
+        threads, shares = self._threads, self._shares
+        near = [one for one in threads if one.slot is thread.slot] if self._edge.grouping == "local" else []
+        if near:
+            threads, shares = near, _shares(near)
+        return _Way(self._edge, threads, shares, first_dues(first, shares))
+
+
+def first_dues(sender: int, weights: Sequence[float]) -> Any:
+    """An array: when each receiver is due next, in rows; infinity: never. As `router.first_turns`, for thousands of
+    threads that each send to thousands."""
+    import numpy as np
+
+    order, parts = np.array(in_turn(len(weights))), np.array(weights)
+    turns = (sender * GOLDEN - np.arange(len(weights)) / len(weights)) % 1.0
+    sends = parts[order] > 0
+    due = np.full(len(weights), math.inf)
+    due[order[sends]] = turns[sends] / parts[order[sends]]
+    return due
+
+
+def _shares(threads: Sequence[_Thread]) -> list[float]:
+    whole = math.fsum(one.share for one in threads)
+    return [one.share / whole if whole > 0 else 1 / len(threads) for one in threads]
+
+
 class _Simulation:
-    def __init__(self, topology: Topology, threads: list[list[_Thread]], rate_tps: float) -> None:
+    def __init__(
+        self, topology: Topology, threads: list[list[_Thread]], rate_tps: float, spread: float
+    ) -> None:
         order = topology.breadth_first
         place = {task.name: number for number, task in enumerate(order)}
         self._names = [task.name for task in order]
         self._threads, self._rate_tps = threads, rate_tps
         self._sources = [(place[task.name], bool(task.arriving)) for task in topology.sources]
-        self._ways: dict[int, list[_Way]] = {}
-        for task, mine in zip(order, threads, strict=True):
-            out = [(edge, threads[place[edge.target]]) for _, edge in topology.out_edges(task.name)]
-            for thread in mine:
-                first = len(self._ways)
-                self._ways[id(thread)] = [_way(edge, thread, targets, first) for edge, targets in out]
+        self._out = [
+            [_Receivers(edge, threads[place[edge.target]]) for _, edge in topology.out_edges(task.name)]
+            for task in order
+        ]
+        self._first = {id(thread): number for number, thread in enumerate(chain.from_iterable(threads))}
+        self._ways: dict[int, list[_Way]] = {}  # of threads that had rows
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._number = 0
-        self._chance = _Chance()
+        self._chance, self._spread, self._normal = _Chance(), spread, NormalDist()
         self._counted_s = 0.0
         self.found: dict[str, list[tuple[float, float]]] = {}
 
@@ -262,10 +289,17 @@ class _Simulation:
         thread.working = bool(thread.queue)
         if not thread.working:
             return
-        thread.work_s = thread.queue[0][0] * thread.cpu_s
+        thread.work_s = thread.queue[0][0] * thread.cpu_s * self._drawn_cost()
         thread.slot.ready.append(thread)
         if not thread.slot.busy:
             self._go_on(thread.slot, now_s)
+
+    def _drawn_cost(self) -> float:
+        """Of a frame, to what is usual: 1 on average."""
+        if not self._spread:
+            return 1.0
+        z = self._normal.inv_cdf(self._chance.next())
+        return math.exp(self._spread * z - self._spread**2 / 2)
 
     def _go_on(self, slot: _Slot, now_s: float) -> None:
         """The first thread that is ready has the slot's CPU, for a while."""
@@ -303,13 +337,20 @@ class _Simulation:
     def _done(self, thread: _Thread, now_s: float) -> None:
         """What comes of a frame goes on."""
         rows, due_s = thread.queue.popleft()
-        ways = self._ways[id(thread)]
+        ways = self._ways_of(thread)
         for way in ways:
             for target, count in self._split(way, rows):
                 self._send(thread, way, target, (count, due_s), now_s)
         if not ways and due_s >= self._counted_s:
             self.found.setdefault(self._names[thread.task], []).append((now_s - due_s, float(rows)))
         self._take(thread, now_s)
+
+    def _ways_of(self, thread: _Thread) -> list[_Way]:
+        known = self._ways.get(id(thread))
+        if known is None:
+            first = self._first[id(thread)]
+            known = self._ways[id(thread)] = [to.way(thread, first) for to in self._out[thread.task]]
+        return known
 
     def _split(self, way: _Way, rows: int) -> Iterator[tuple[int, int]]:
         """(target, rows of it): a frame at a time in turns, as the router does; by key, few by chance and many by their
@@ -327,9 +368,8 @@ class _Simulation:
                 yield self._drawn(way.shares), count
         else:
             while made > 0:
-                when, target = way.due[0]
-                count = min(made, FRAME_ROWS)
-                heapq.heapreplace(way.due, (when + count / max(1e-9, way.shares[target]), target))
+                target, count = int(way.due.argmin()), min(made, FRAME_ROWS)
+                way.due[target] += count / max(1e-9, way.shares[target])
                 yield target, count
                 made -= count
 
@@ -343,9 +383,9 @@ class _Simulation:
 
     def _send(self, thread: _Thread, way: _Way, target: int, rows: Rows, now_s: float) -> None:
         """At once where the last frame is a gap old, else with those that follow within it."""
-        waiting = way.waiting[target]
+        waiting = way.waiting.setdefault(target, [])
         waiting.append(rows)
-        if now_s >= way.flush_s[target]:
+        if now_s >= way.flush_s.get(target, 0.0):
             self._flush(thread, way, target, now_s)
         elif len(waiting) == 1:
             self._at(way.flush_s[target], partial(self._flush, thread, way, target))
@@ -353,20 +393,6 @@ class _Simulation:
     def _flush(self, thread: _Thread, way: _Way, target: int, now_s: float) -> None:
         receiver = way.targets[target]
         hop_s = HOP_S if receiver.slot is thread.slot else CROSSING_S
-        for rows in way.waiting[target]:
+        for rows in way.waiting.pop(target):
             self._at(now_s + hop_s, partial(self._arrive, receiver, rows))
-        way.waiting[target] = []
         way.flush_s[target] = now_s + GAP_S
-
-
-def _way(edge: Edge, thread: _Thread, targets: list[_Thread], first: int) -> _Way:
-    if edge.grouping == "global":
-        targets = targets[:1]
-    near = [one for one in targets if one.slot is thread.slot]
-    if edge.grouping == "local" and near:
-        targets = near
-    whole = math.fsum(one.share for one in targets)
-    shares = [one.share / whole if whole > 0 else 1 / len(targets) for one in targets]
-    each = len(targets)
-    due = first_turns(first, shares)
-    return _Way(edge, targets, shares, due, [0.0] * each, [[] for _ in targets])

@@ -17,6 +17,7 @@ from headgate.controller.plan.predict.prediction import predict
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.platform.cgroups import PERIOD_US
+from headgate.topology_runtime.worker.calls.router import first_turns
 from headgate.topology_runtime.worker.sources.source_task import EARLIEST_NS
 
 HOPS_MS = 1.0  # at most, of all hops of these small topologies
@@ -28,14 +29,15 @@ def latency(
     rate_tps: float,
     *bundles: tuple[int, str, int],
     cores: float = 1.0,
+    spread: float = 0.0,
 ) -> PlanLatency | None:
-    """Of this placement in slots of one VM; source and sink are in slots of their own."""
+    """Of this placement in slots of one VM; source and sink are in slots of their own. All rows take the same."""
     vms = (Vm("vm1", 8, slot_cores=cores),)
     slots = list(vms[0].all_slots())
     every = [*bundles, *((7 - n, task.name, 1) for n, task in enumerate(topology.tasks) if task.static)]
     placement = Placement(tuple(Bundle(slots[slot], task, threads) for slot, task, threads in sorted(every)))
     found = predict(topology, models, placement, vms, rate_tps)
-    return latency_of(topology, models, placement, vms, found, rate_tps)
+    return latency_of(topology, models, placement, vms, found, rate_tps, spread)
 
 
 def ended(*names: str, arriving: bool = False) -> Topology:
@@ -78,6 +80,37 @@ def test_rows_that_come_by_chance_wait_as_queueing_theory_says() -> None:
         assert each == pytest.approx(waits[int(share * len(waits))], rel=0.25)
     mean = sum(waits) / len(waits)
     assert mean == pytest.approx(10 + 0.7 * 10 / (2 * 0.3), rel=0.02), "Pollaczek and Khinchine agree"
+
+
+def test_what_rows_take_is_spread_about_what_models_say() -> None:
+    """Evenly coming rows that never meet: log-normal percentiles. By chance at load 0.7: an M/G/1 queue whose rows
+    differ, by Lindley's recursion; more than of rows that are alike."""
+    alone = latency(ended("work"), known(work=(100, 1.0)), 5, (0, "work", 1), spread=0.3)
+    assert alone is not None
+    for each, z in zip(alone.rows, (0.0, 1.645, 2.326), strict=True):
+        assert each == pytest.approx(10 * math.exp(0.3 * z - 0.045), rel=0.05)
+    chance = random.Random(2)
+    waits, wait, took = [], 0.0, 0.0
+    for _ in range(200_000):
+        wait = max(0.0, wait + took - chance.expovariate(0.07))
+        took = 10 * chance.lognormvariate(-0.32, 0.8)
+        waits.append(wait + took)
+    waits.sort()
+    there = ended("work", arriving=True), known(work=(100, 1.0)), 70, (0, "work", 1)
+    spread, alike = latency(*there, spread=0.8), latency(*there)
+    assert spread is not None and alike is not None
+    assert spread.rows.p95_ms == pytest.approx(waits[190_000], rel=0.25)
+    assert spread.rows.p95_ms > 1.2 * alike.rows.p95_ms
+
+
+def test_rows_go_to_threads_as_the_router_has_it() -> None:
+    chance = random.Random(3)
+    for _ in range(50):
+        weights = [chance.choice((0.0, chance.random())) for _ in range(chance.randrange(1, 40))]
+        sender = chance.randrange(100)
+        dues = latency_module.first_dues(sender, weights)
+        there = sorted((due, place) for place, due in enumerate(dues) if due < math.inf)
+        assert there == sorted(first_turns(sender, weights))
 
 
 def test_a_quota_lets_a_long_row_wait_for_the_next_periods() -> None:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from functools import cache
 from heapq import heapify, heapreplace
 from operator import itemgetter
 from typing import Any
@@ -189,14 +190,15 @@ def unrolled(runs: Iterable[tuple[int, int]]) -> list[int]:
     return table
 
 
-def in_turn(receivers: int) -> list[int]:
+@cache
+def in_turn(receivers: int) -> tuple[int, ...]:
     """The places of receivers in the order in which rows go to them. Neighbours, which mostly are in one slot, come far
     apart: else rows would come to slot after slot, each overloaded for a while.
 
     >>> in_turn(6)
-    [0, 3, 2, 5, 1, 4]
+    (0, 3, 2, 5, 1, 4)
     """
-    return sorted(range(receivers), key=lambda place: place * APART % 1.0)
+    return tuple(sorted(range(receivers), key=lambda place: place * APART % 1.0))
 
 
 def first_turns(sender: int, weights: Sequence[float]) -> list[tuple[float, int]]:

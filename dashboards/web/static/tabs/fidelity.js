@@ -1,7 +1,7 @@
 // Predicted against actual: a bar for what is measured, a tick for what the model says, and the drift between them.
 import { fill, keyed, legend, make, mark, say, scrolled, table } from "../core/elements.js";
 import { driftKeys, driftLevel, DRIFTS } from "../core/levels.js";
-import { flowOf, known, percent, rateText, signed } from "../core/numbers.js";
+import { flowOf, known, milliseconds, percent, rateText, signed } from "../core/numbers.js";
 
 const FEW = 12; // above it what drifts most comes first
 const GROUPS = [
@@ -13,7 +13,15 @@ const GROUPS = [
     text: rateText,
   },
   {
+    kind: "latency",
+    title: "Latency",
+    hint: "drift: part of the prediction",
+    rows: latencyRows,
+    text: milliseconds,
+  },
+  {
     kind: "cpu",
+    whole: true,
     title: "CPU of each slot",
     hint: "drift: part of the slot",
     rows: (p) => slotRows(p, "cpu"),
@@ -21,12 +29,15 @@ const GROUPS = [
   },
   {
     kind: "memory",
+    whole: true,
     title: "Memory of each slot",
     hint: "drift: part of the slot",
     rows: (p) => slotRows(p, "memory"),
     text: percent,
   },
 ];
+
+const OF = { rate: "task", latency: "share of rows", cpu: "slot", memory: "slot" };
 
 export function createFidelity(section) {
   const view = section.querySelector(".view");
@@ -43,7 +54,7 @@ export function createFidelity(section) {
 
 function newGroup(panels, group) {
   const body = make("tbody");
-  const heads = [group.kind === "rate" ? "task" : "slot", "measured", "model", "drift"];
+  const heads = [OF[group.kind], "measured", "model", "drift"];
   const shown = table(heads, body, { class: "fidelity", "data-kind": group.kind });
   shown.prepend(
     make("caption", {}, make("b", {}, group.title), make("span", { class: "soft" }, ` (${group.hint})`)),
@@ -55,8 +66,9 @@ function newGroup(panels, group) {
 function drawGroup(group, picture) {
   let rows = group.rows(picture);
   if (rows.length > FEW) rows = [...rows].sort((a, b) => size(b) - size(a));
-  const most =
-    group.kind === "rate" ? Math.max(1e-9, ...rows.flatMap((row) => [row.measured ?? 0, row.model ?? 0])) : 1;
+  const most = group.whole
+    ? 1
+    : Math.max(1e-9, ...rows.flatMap((row) => [row.measured ?? 0, row.model ?? 0]));
   keyed(
     group.body,
     rows.map((row) => [row.name, row]),
@@ -70,7 +82,7 @@ const size = (row) => (known(row.drift) ? Math.abs(row.drift) : -1);
 function newRow(row) {
   return make(
     "tr",
-    { [row.task ? "data-task" : "data-slot"]: row.name },
+    { [row.of ?? "data-slot"]: row.name },
     make("th", { scope: "row" }),
     make("td", {}, make("span", { class: "gauge", "aria-hidden": "true" }), make("span")),
     make("td", { class: "number" }),
@@ -95,7 +107,15 @@ function taskRows(picture) {
   return order.map((name) => {
     const [measured, model] = [flowOf(tasks[name]), tasks[name].predicted_tps];
     const drift = known(measured) && known(model) && model > 0 ? measured / model - 1 : undefined;
-    return { name, task: true, measured, model, drift };
+    return { name, of: "data-task", measured, model, drift };
+  });
+}
+
+function latencyRows({ latency_ms: latency }) {
+  return ["p50", "p95", "p99"].map((name) => {
+    const [measured, model] = [latency?.[name], latency?.[`predicted_${name}`]];
+    const drift = known(measured) && known(model) && model > 0 ? measured / model - 1 : undefined;
+    return { name, of: "data-percentile", measured, model, drift };
   });
 }
 

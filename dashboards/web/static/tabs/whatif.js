@@ -144,7 +144,8 @@ function sentence(row) {
     known(other?.slots_used) && other.slots_used > used && other.predicted_tps >= row.rate_tps * 0.999
       ? ` ${other.pair.toUpperCase()} would take ${some(other.slots_used - used, "slot")} more.`
       : "";
-  return `${rateText(row.rate_tps)} need ${some(used, "slot")} on ${some(row.vms.split(",").length, "VM")}${fits}, ${price(row.usd_per_hour)}${first}.${saved}`;
+  const soon = row.latency ? `; 95 of 100 rows take up to ${milliseconds(row.latency.p95_ms)}` : "";
+  return `${rateText(row.rate_tps)} need ${some(used, "slot")} on ${some(row.vms.split(",").length, "VM")}${fits}, ${price(row.usd_per_hour)}${first}${soon}.${saved}`;
 }
 
 function tellOneMore({ node, said, more }, row) {
