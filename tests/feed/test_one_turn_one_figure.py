@@ -34,6 +34,7 @@ class TickingWorld(World):
 
     ticked: list[t.Instruction]
     replied: list[dict[str, Any]]
+    predicts = True
 
     def do(self, event: t.Event) -> list[t.Instruction]:
         out = super().do(event)
@@ -238,21 +239,14 @@ def check_verdict(now: Shown) -> None:
     assert (window is None) == (now.page["latency_ms"] == {})
     if window:
         assert all(alike(now.page["latency_ms"][p], window[p]) for p in ("p50", "p95", "p99"))
-    predicted = now.status["latency_ms"]["predicted"]
-    quantiles = {"p50": "0.5", "p95": "0.95", "p99": "0.99"}
-    told = {p: now.metric("headgate_predicted_latency_seconds", quantile=q) for p, q in quantiles.items()}
+    predicted, told = now.status["latency_ms"]["predicted"], now.metric("headgate_predicted_p95_seconds")
     if predicted is None:
-        assert set(told.values()) == {None} and not any(
-            "predicted" in name for name in now.page["latency_ms"]
-        )
+        assert told is None and not any("predicted" in name for name in now.page["latency_ms"])
     else:
-        assert all(told[p] == pytest.approx(predicted[f"{p}_ms"] / 1000, abs=1e-6) for p in told)
-        assert not window or all(
-            alike(now.page["latency_ms"][f"predicted_{p}"], predicted[f"{p}_ms"]) for p in told
-        )
-        assert not window or number(now.text, r"predicted ([\d,.]+) ms") == pytest.approx(
-            predicted["p50_ms"], abs=0.06
-        )
+        assert told == pytest.approx(predicted["p95_ms"] / 1000, abs=1e-6)
+        shares = ("p50", "p95", "p99")
+        assert all(alike(now.page["latency_ms"][f"predicted_{p}"], predicted[f"{p}_ms"]) for p in shares)
+        assert number(now.text, r"predicted ([\d,.]+) ms") == pytest.approx(predicted["p50_ms"], abs=0.06)
     overall = {
         name: ms for name, ms in now.status["latency_ms"].items() if name not in ("window", "predicted")
     }
