@@ -385,6 +385,7 @@ def test_what_if_asks_the_planner_and_shows_both_pairs_and_what_a_slot_more_buys
         rows = page.locator("#whatif tr[data-planner]").all_inner_texts()
         assert [row.split("\t")[0] for row in rows] == ["MBA + SAM", "LSA + RSM"]
         assert "300 rows/s need" in page.inner_text("#whatif .said")
+        assert re.search(r"95 of 100 rows take up to [\d.,]+ (ms|s)", page.inner_text("#whatif .said"))
         page.locator("#whatif-slider").focus()
         page.keyboard.press("ArrowRight")
         page.wait_for_selector("#whatif[data-rate]:not([data-rate='300'])")
@@ -551,6 +552,33 @@ def test_a_task_is_near_its_limit_by_its_models_or_where_rows_pile_up(page):
         open_tab(page, "tasks")
         row = page.locator("#tasks tr[data-task=parse]").inner_text()
         assert "its queue grows, on vm1/3" in row and "7\u00a0%" in row and "41 ms" in row
+
+
+def test_latency_is_shown_beside_what_was_predicted(page):
+    document = plain(example())
+    latency = {
+        "p50": 9.8,
+        "p95": 14.0,
+        "p99": 16.0,
+        "predicted_p50": 8.0,
+        "predicted_p95": 14.0,
+        "predicted_p99": 32.0,
+    }
+    with opened(page) as (_, feed):
+        open_tab(page, "fidelity")
+        before = [row.inner_text().split("\t") for row in page.locator("[data-percentile]").all()]
+        assert [row[2] for row in before] == ["N/A"] * 3, "nothing was predicted"
+        feed.whole({**document, "number": document["number"] + 1, "latency_ms": latency})
+        page.wait_for_selector("[data-percentile=p99][data-drift=far]")
+        rows = [
+            [text.strip() for text in row.inner_text().split("\t")]
+            for row in page.locator("[data-percentile]").all()
+        ]
+        assert rows == [
+            ["p50", "9.8 ms", "8.0 ms", "~ +23 %"],
+            ["p95", "14 ms", "14 ms", "= ±0 %"],
+            ["p99", "16 ms", "32 ms", "≠ −50 %"],
+        ]
 
 
 def test_event_time_is_shown_of_the_tasks_that_have_it(page):

@@ -145,7 +145,7 @@ function sentence(row) {
       ? ` ${other.pair.toUpperCase()} would take ${some(other.slots_used - used, "slot")} more.`
       : "";
   const soon = row.latency ? `; 95 of 100 rows take up to ${milliseconds(row.latency.p95_ms)}` : "";
-  return `${rateText(row.rate_tps)} need ${some(used, "slot")} on ${some(row.vms.split(",").length, "VM")}${fits}, ${price(row.usd_per_hour)}${first}${soon}.${saved}`;
+  return `${rateText(row.rate_tps)} need ${some(used, "slot")} on ${some(row.vms.split(",").length, "VM")}${fits}, ${price(row.usd_per_hour)}${soon}${first}.${saved}`;
 }
 
 function tellOneMore({ node, said, more }, row) {
