@@ -449,7 +449,7 @@ def question(
     if run is None:
         raise InvalidInput("there is no topology to plan for", hint="`headgate submit`")
     dead, routes = dead_slots(k), routes_now(k.durable)[1]
-    here = tuple(as_fast_as_seen(k, vm) for vm in present(k) if vm.vm not in without)
+    here = tuple(k.durable.as_fast_as_seen(vm) for vm in present(k) if vm.vm not in without)
     tasks = {t.thread: t.task for t in k.durable.rollout.threads} if k.durable.rollout is not None else {}
     request = PlanRequest(
         topology=run.topology,
@@ -509,12 +509,6 @@ def present(k: Knowledge) -> tuple[Vm, ...]:
     apart = {*k.durable.held_dead, *k.durable.cordoned, *unreached(k)}
     there = [m.vm for m in k.members.up() if m.vm.vm not in apart]
     return tuple(sorted(there, key=lambda vm: (first.get(vm.vm, len(first)), natural(vm.vm))))
-
-
-def as_fast_as_seen(k: Knowledge, vm: Vm) -> Vm:
-    """The VM as plans take it (`vm_speeds_seen.py`)."""
-    seen = k.durable.speeds.get(vm.vm)
-    return vm if seen is None or seen.speed == 1.0 else replace(vm, speed=vm.speed * seen.speed)
 
 
 def pins(

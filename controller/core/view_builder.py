@@ -222,7 +222,7 @@ def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
             SlotStatus(slot, "profiling" if slot in profiled else state, worker.crashes if worker else 0)
         )
     return VmStatus(
-        member.vm,
+        k.durable.as_fast_as_seen(member.vm),
         "held_dead" if name in k.durable.held_dead else member.state,
         member.up,
         member.binding,

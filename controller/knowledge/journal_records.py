@@ -660,6 +660,11 @@ class Durable(msgspec.Struct, frozen=True):
     season: LearnedSeason | None = None
     begun: BegunFrom | None = None
 
+    def as_fast_as_seen(self, vm: Vm) -> Vm:
+        """The VM as plans take it: as fast as it says, or as rows show."""
+        seen = self.speeds.get(vm.vm)
+        return vm if seen is None or seen.speed == 1.0 else replace(vm, speed=vm.speed * seen.speed)
+
     @property
     def lets_go(self) -> bool:
         """May threads that leave end? Once the plan is committed; or in force under a run that ends, which judges no

@@ -203,6 +203,7 @@ def _vm(view: RunView, vm: VmStatus) -> dict[str, Any]:
         "workers_as": vm.workers_as or None,
         "pid": vm.pid or None,
         "slot_cores": vm.vm.slot_cores,
+        "speed": round(vm.vm.speed, 4),
         "slot_memory_bytes": vm.vm.slot_memory_bytes,
         "machine": vm.machine or None,
         "provided": vm.provided,

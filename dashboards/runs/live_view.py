@@ -368,7 +368,9 @@ def _slot_map(status: Status) -> Table:
     for _ in range(max((len(vm["slots"]) for vm in vms), default=0)):
         table.add_column(overflow="fold", ratio=1)
     for vm in vms:
+        speed = vm.get("speed", 1.0)
         states = [vm["state"] if vm["state"] != "joined" else None, vm.get("cordon")]
+        states.append(f"speed {speed:.2g}" if speed != 1.0 else None)
         state = f" ({', '.join(filter(None, states))})" if any(states) else ""
         table.add_row(vm["vm"] + state, *map(_slot, vm["slots"]))
     return table

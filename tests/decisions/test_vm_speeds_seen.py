@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import io
+
 import pytest
+from rich.console import Console
 
 from headgate.controller.analyze.model_bias import slow_vms, vm_costs
 from headgate.controller.core import vm_speeds_seen
@@ -10,7 +13,11 @@ from headgate.controller.core.loop import Loop
 from headgate.controller.core.vm_speeds_seen import seen_speeds
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.journal_records import Durable, Submitted, VmSpeedSeen
+from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.models.prediction_ledger import LedgerEntry, RateKept, TaskKept
+from headgate.controller.views import run_documents
+from headgate.controller.views.run_snapshots import vms_now
+from headgate.dashboards.runs.live_view import picture
 from scenarios import virtual_scenario as virtual
 from scenarios.scenario_shapes import Scenario, steps
 
@@ -96,6 +103,15 @@ def test_a_slow_vm_is_planned_around_within_a_minute_of_the_first_plan(
     assert len(said) == 1 and "vm2" in said[0]
     assert (k.durable.speeds["vm2"].at_ns - virtual.WALL_NS) / NS < 60
     assert k.plan is not None
+    view = loop.view(Now(70 * NS, virtual.WALL_NS + 70 * NS))
+    shown = {vm["vm"]: vm["speed"] for vm in run_documents.status(view)["vms"]}
+    assert shown.pop("vm2") == pytest.approx(k.durable.speeds["vm2"].speed, abs=1e-4)
+    assert set(shown.values()) == {1.0}
+    on_page = {name: vm.speed for name, vm in vms_now(view).items()}
+    assert on_page.pop("vm2") is not None and set(on_page.values()) == {None}
+    text = Console(width=120, file=io.StringIO(), record=True)
+    text.print(picture(run_documents.status(view), [], None))
+    assert "vm2 (speed 0.5" in text.export_text()
     work = [bundle for bundle in k.plan.placement.bundles if bundle.task == "work"]
     carried = sum(one.threads * virtual.THREAD_TPS * (0.5 if one.slot.vm == "vm2" else 1) for one in work)
     assert carried >= 45

@@ -178,7 +178,8 @@ class SlotNow(SnapshotPart, frozen=True, kw_only=True):
 
 class VmNow(SnapshotPart, frozen=True, kw_only=True):
     """A VM. slots_used: those with threads. cpu, memory: of all its slots together, as fractions of them.
-    provided: asked of the provider, so it may be given back. cordon: "cordoned", "draining" or "drained"."""
+    provided: asked of the provider, so it may be given back. cordon: "cordoned", "draining" or "drained". speed: that
+    plans take it to have, where that is not 1."""
 
     state: str
     slots: int
@@ -186,6 +187,7 @@ class VmNow(SnapshotPart, frozen=True, kw_only=True):
     slot_cores: float
     slot_memory_bytes: int
     threads: int
+    speed: float | None = None
     usd_per_hour: float | None = None
     provided: bool | None = None
     cordon: str | None = None

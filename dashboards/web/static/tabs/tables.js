@@ -40,6 +40,7 @@ const VMS = [
   ["CPU", (vm) => vm.cpu, percent],
   ["memory", (vm) => vm.memory, percent],
   ["cores/slot", (vm) => vm.slot_cores, figure],
+  ["speed", (vm) => vm.speed ?? 1, figure],
   ["memory/slot", (vm) => vm.slot_memory_bytes, bytes],
   ["per hour", (vm) => vm.usd_per_hour, money],
 ];
