@@ -25,8 +25,7 @@ from headgate.controller.knowledge.loop_events import KeepModel
 from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow, TaskWindow
 from headgate.controller.models.model_data import model_data
 from headgate.controller.models.plans import Plan
-from headgate.controller.models.task_models import Model, ModelSlot, Point, memory, peak
-from headgate.controller.plan.predict.slot_fit import WORKER
+from headgate.controller.models.task_models import WORKER, Model, ModelSlot, Point, memory, peak
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.profile_steps import frames_that_hold
