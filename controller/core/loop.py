@@ -14,6 +14,7 @@ from typing import Any
 from headgate.controller.analyze import slot_troubles
 from headgate.controller.analyze.demand import lag_alarm, under_cap
 from headgate.controller.analyze.diagnosis import DiagnosisInput, Findings, diagnose
+from headgate.controller.analyze.growing_memory import GrowthWatch
 from headgate.controller.analyze.health import HealthWatch, Waiting, queued_of
 from headgate.controller.analyze.model_bias import ModelBias
 from headgate.controller.analyze.residuals import growing, nearness, predicted_slots, residuals
@@ -264,6 +265,7 @@ class Loop:
         self._following: RateFollower | None = None
         self._watch = alarms.AlarmWatch()
         self._ways = alarms.WayWatch()
+        self._growth = GrowthWatch()
         self._health = HealthWatch()
         self._paths = PathWatch()
         self._accounts = Accounts()
@@ -326,6 +328,7 @@ class Loop:
         judge_probation(turn, verdict, window)
         plan_triggers.take_in(turn, window)
         self._ways.look(turn, window)
+        self._growth.look(turn, window, keeps_up=health.verdict == "stable")
         diagnosis = diagnose(
             DiagnosisInput(
                 window=window,
