@@ -1,11 +1,11 @@
-"""A task whose memory grows without end: named while the run goes on, with its pace and the time until its slot is full.
+"""A task whose memory grows without end: named while the run goes on, with its pace and when its slot is full.
 
 Each slot's memory is taken once a turn, net of the states of keyed tasks in it (they are told, and have a bound), in
-means of at most 48 blocks. A life of a slot begins with other threads there, or where memory falls by a tenth. What came
-with another plan, within half a minute, is taken off, and so is what goes with the slot's load, by least squares on time
-and load; where load itself rose all the time nothing is said. It grows without end if it is a leak (`memory_growth.py`)
-over five minutes or more that goes on at half that pace or more in the last third, load taken off or not. Turns in which
-the run does not keep up do not count: what waits in queues is bounded, but not full yet. Pure.
+means of at most 48 blocks. A life of a slot begins with other threads there, or where memory falls by a tenth. What
+came with another plan, within half a minute, is taken off, and so is what goes with the slot's load, by least squares
+on time and load; where load itself rose all the time nothing is said. It grows without end if it is a leak
+(`memory_growth.py`) over five minutes or more that goes on at half that pace or more in the last third, load taken off
+or not. Turns in which the run does not keep up do not count: what waits in queues is bounded, but not full yet. Pure.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.stability.memory_growth import FALLEN, GROWN, has_fallen, leak_of
+from headgate.topology_runtime.stability.slopes import Floats
 from headgate.topology_runtime.wire.report_messages import STATE_BYTES
 from headgate.topology_runtime.wording import counted
 
@@ -117,7 +118,7 @@ class MemoryLife:
         self.blocks, self.width = merged, 2 * self.width
 
 
-def net_of_load(at_s: np.ndarray, memory: np.ndarray, load: np.ndarray) -> np.ndarray | None:
+def net_of_load(at_s: Floats, memory: Floats, load: Floats) -> Floats | None:
     """Memory without what goes with load, at its mean; None where load went with time.
 
     >>> net_of_load(np.arange(4.0), np.array([1.0, 3.0, 1.0, 3.0]), np.array([1.0, 2.0, 1.0, 2.0])).round(6).tolist()
@@ -129,7 +130,8 @@ def net_of_load(at_s: np.ndarray, memory: np.ndarray, load: np.ndarray) -> np.nd
     if abs(np.corrcoef(at_s, load)[0, 1]) > WITH_TIME:
         return None
     terms = np.stack([np.ones(len(at_s)), at_s - at_s.mean(), off], axis=1)
-    return memory - max(0.0, float(np.linalg.lstsq(terms, memory, rcond=None)[0][2])) * off
+    net: Floats = memory - max(0.0, float(np.linalg.lstsq(terms, memory, rcond=None)[0][2])) * off
+    return net
 
 
 class GrowthWatch:
@@ -180,8 +182,8 @@ class GrowthWatch:
         for slot, pace in growing.items():
             tasks, size = self._named(slot, growing), sizes[slot.vm]
             left_s = max(0.0, 1 - window.slots[slot].memory) / pace
-            text = f"memory of {tasks} in {slot} grows by {pace * size * 3600 / 1e6:,.0f} MB an hour at any load: the slot"
-            text += f" is full in {_hours(left_s)}, and its worker is ended then"
+            text = f"memory of {tasks} in {slot} grows by {pace * size * 3600 / 1e6:,.0f} MB an hour at any load: "
+            text += f"the slot is full in {_hours(left_s)}, and its worker is ended then"
             turn.alarm(f"growth {slot}", text)
             told.add(f"growth {slot}")
         for what in [what for what in alarms if what.startswith("growth ")]:
@@ -189,11 +191,19 @@ class GrowthWatch:
             if quiet >= QUIET:
                 turn.alarm(what, "", "its memory grows no more")
         for slot, life in self.lives.items():
-            if slot in window.slots and (slot, life.threads) not in self._told and (grew := life.states_grew()):
+            if (
+                slot in window.slots
+                and (slot, life.threads) not in self._told
+                and (grew := life.states_grew())
+            ):
                 self._told.add((slot, life.threads))
-                task, (saved, memory) = max(states[slot].items(), key=lambda one: one[1][1], default=("", (0, 0)))
+                task, (saved, memory) = max(
+                    states[slot].items(), key=lambda one: one[1][1], default=("", (0, 0))
+                )
                 keys = counted((memory - saved) // STATE_BYTES, "key")
-                text = f"states of {task} in {slot} grew by {grew * sizes[slot.vm] / 1e6:,.0f} MB: about {keys}"
+                text = (
+                    f"states of {task} in {slot} grew by {grew * sizes[slot.vm] / 1e6:,.0f} MB: about {keys}"
+                )
                 turn.event("states_grow", f"{text}; what memory has no room for goes to disk", slot=str(slot))
 
     def _named(self, slot: Slot, growing: Mapping[Slot, float]) -> str:

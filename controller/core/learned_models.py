@@ -193,7 +193,8 @@ def _any_quick(k: Knowledge) -> bool:
     cores = max((vm.slot_cores for vm in k.plan.vms), default=1.0)
     seen = k.learning.seen
     return any(
-        _quick(seen[task.name], cores) and (k.models[task.model_name].unmeasured or _fills_frames(seen[task.name]))
+        _quick(seen[task.name], cores)
+        and (k.models[task.model_name].unmeasured or _fills_frames(seen[task.name]))
         for task in k.topology.tasks
         if task.name in seen
     )

@@ -328,7 +328,6 @@ class Loop:
         judge_probation(turn, verdict, window)
         plan_triggers.take_in(turn, window)
         self._ways.look(turn, window)
-        self._growth.look(turn, window, keeps_up=health.verdict == "stable")
         diagnosis = diagnose(
             DiagnosisInput(
                 window=window,
@@ -382,7 +381,9 @@ class Loop:
 
         earlier = None if topology.arriving else came
         waiting = Waiting(rows, queued, age_s)
-        return self._health.look(window, trend, waiting, earlier, lags, self._watch.halted(turn))
+        health = self._health.look(window, trend, waiting, earlier, lags, self._watch.halted(turn))
+        self._growth.look(turn, window, keeps_up=health.verdict == "stable")
+        return health
 
     def _findings(
         self,

@@ -17,7 +17,7 @@ import msgspec
 
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.wake_cost import DispatchOverhead
-from headgate.topology_runtime.wording import Suggestions, counted
+from headgate.topology_runtime.wording import Suggestions, counted, significant
 
 SCHEMA = "headgate/model/v1"
 
@@ -97,7 +97,7 @@ def unsound(model: Model) -> Iterator[str]:
     for point in points:
         if not 0 < point.rate_tps < math.inf:
             many = counted(point.threads, "thread")
-            yield f"{name}: {many} takes {point.rate_tps:g} rows/s, expected a finite number above 0"
+            yield f"{name}: {many} takes {significant(point.rate_tps)} rows/s, expected a finite number above 0"
         for what, part in (("CPU", point.cpu), ("memory", point.memory)):
             if not 0 <= part < math.inf:
                 yield f"{name}: {part:g} of a slot's {what}, expected a finite number of at least 0"

@@ -1,4 +1,4 @@
-"""A task whose memory grows without end has an alarm that names it, with the pace and the time until its slot is full."""
+"""A task whose memory grows without end has an alarm with its name, its pace and when its slot is full."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ NS = 1_000_000_000
 Memory = Callable[[Slot, int], float]
 
 
-def looked_at(world: World, memory: Memory, seconds: range, watch: GrowthWatch, keeps_up: bool = True) -> None:
+def looked_at(
+    world: World, memory: Memory, seconds: range, watch: GrowthWatch, keeps_up: bool = True
+) -> None:
     """Turns of a watch in which each slot holds so much of its memory after so many seconds."""
     window = world.loop.view(world.now).window
     assert window is not None
@@ -30,7 +32,9 @@ def running() -> tuple[World, Slot, set[str]]:
     """(a run, one of its slots, the tasks in it)."""
     world = World((vm("vm1", 2), vm("vm2", 2)), rate_tps=380.0)
     world.start().until("committed").run(5)
-    slot = max(world.rollout.slots, key=lambda one: len({t.task for t in world.rollout.threads if t.slot == one}))
+    slot = max(
+        world.rollout.slots, key=lambda one: len({t.task for t in world.rollout.threads if t.slot == one})
+    )
     return world, slot, {t.task for t in world.rollout.threads if t.slot == slot}
 
 
@@ -54,7 +58,7 @@ def test_the_slot_that_grows_is_named_with_its_tasks_pace_and_time_and_that_it_i
 
 
 def test_turns_that_do_not_keep_up_never_alarm() -> None:
-    world, grows, _ = running()
+    world, _, _ = running()
     looked_at(world, lambda slot, t: 0.2 + 1e-3 * t, range(600), GrowthWatch(), keeps_up=False)
     assert not growth(world)
 
@@ -70,4 +74,8 @@ def test_states_that_grow_are_an_event_with_their_keys_and_no_alarm() -> None:
         looked_at(world, lambda slot, t: 0.2 + (1e-4 * t if slot == grows else 0.0), range(t, t + 1), watch)
     assert not growth(world)
     told = [event["text"] for event in world.loop.knowledge.events if event["kind"] == "states_grow"]
-    assert len(told) == 1 and told[0].startswith(f"states of {thread.task} in {grows} grew by") and " keys" in told[0]
+    assert (
+        len(told) == 1
+        and told[0].startswith(f"states of {thread.task} in {grows} grew by")
+        and " keys" in told[0]
+    )

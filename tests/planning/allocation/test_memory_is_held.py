@@ -96,7 +96,9 @@ def test_mixes_that_run_leave_the_worker_its_memory_when_the_rate_rises() -> Non
 
 def test_the_best_that_fits_is_refused_where_slots_would_hold_too_much() -> None:
     """Tasks of fixed size need more CPU than there is: threads would go round the slots, whatever they hold."""
-    asked = request("mba+sam", [measured(name, (1, 100.0, 0.2, 300)) for name in ("join", "look")], 5.0, slots=1)
+    asked = request(
+        "mba+sam", [measured(name, (1, 100.0, 0.2, 300)) for name in ("join", "look")], 5.0, slots=1
+    )
     with pytest.raises(Infeasible) as refused:
         best_plan(asked)
     assert refused.value.faults[0].endswith("join 300 MiB, look 300 MiB")
