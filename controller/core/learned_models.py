@@ -374,6 +374,6 @@ def _memory(
 
 def own_part(used: float, slot_bytes: int, known: float, sharing: int) -> float:
     """What one of so many tasks that are not known has of a slot's memory, above what a bare worker surely has, and
-    what is known of others: what the worker is taken to have too much would be missing for each task of a slot later."""
+    what is known of others: what the worker is taken to have too much is missing for each task of a slot."""
     left = used - WORKER_LEAST / slot_bytes - known
     return max(LEAST_SHARE, min(1.0, left / max(1, sharing)))
