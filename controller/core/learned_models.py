@@ -25,8 +25,7 @@ from headgate.controller.knowledge.loop_events import KeepModel
 from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow, TaskWindow
 from headgate.controller.models.model_data import model_data
 from headgate.controller.models.plans import Plan
-from headgate.controller.models.task_models import Model, ModelSlot, Point, memory, peak
-from headgate.controller.plan.predict.slot_fit import WORKER
+from headgate.controller.models.task_models import WORKER, Model, ModelSlot, Point, memory, peak
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.profile_steps import frames_that_hold
@@ -55,7 +54,7 @@ FAILING = 0.02  # of the rows of a second: nothing is learned of it
 CHANGED = 0.1  # a peak that is so much another one is worth a plan
 THREADS = (1, 2, 4, 8, 16, 32, 64)
 LEAST_SHARE = 1e-4  # of a slot: less is as good as nothing
-WORKER_BYTES = 28 << 20  # of a worker without tasks
+WORKER_BYTES, WORKER_LEAST = 28 << 20, 19 << 20  # of a worker without tasks: for plans, and surely
 THREAD_BYTES = 1 << 18  # of a thread more
 GAP_S = DataPlaneSettings().gap_s
 # rows wait for others so long, in turn, each for so many turns, until this turn
@@ -358,10 +357,9 @@ def _slot_of(task: str, plan: Plan) -> Slot | None:
 def _memory(
     slot: Slot, used: SlotWindow, topology: Topology, plan: Plan, models: Mapping[str, Model]
 ) -> float:
-    """A task's part of a slot's memory, above the bare worker and what is known of others: as much as each other one
-    that is not known has."""
+    """A task's part of a slot's memory, see `own_part`."""
     size = next(vm.slot_memory_bytes for vm in plan.vms if vm.vm == slot.vm)
-    left, sharing = used.memory - WORKER_BYTES / size, 0
+    known, sharing = 0.0, 0
     for bundle in plan.placement.bundles:
         task = topology.by_name[bundle.task]
         if bundle.slot != slot or task.static is not None:
@@ -370,5 +368,12 @@ def _memory(
         if model.unmeasured or model.tentative:
             sharing += 1
         else:
-            left -= memory(model, bundle.threads)
+            known += memory(model, bundle.threads)
+    return own_part(used.memory, size, known, sharing)
+
+
+def own_part(used: float, slot_bytes: int, known: float, sharing: int) -> float:
+    """What one of so many tasks that are not known has of a slot's memory, above what a bare worker surely has, and
+    what is known of others: what the worker is taken to have too much is missing for each task of a slot."""
+    left = used - WORKER_LEAST / slot_bytes - known
     return max(LEAST_SHARE, min(1.0, left / max(1, sharing)))

@@ -14,6 +14,7 @@ from typing import Any
 from headgate.controller.analyze import slot_troubles
 from headgate.controller.analyze.demand import lag_alarm, under_cap
 from headgate.controller.analyze.diagnosis import DiagnosisInput, Findings, diagnose
+from headgate.controller.analyze.growing_memory import GrowthWatch
 from headgate.controller.analyze.health import HealthWatch, Waiting, queued_of
 from headgate.controller.analyze.model_bias import ModelBias
 from headgate.controller.analyze.residuals import growing, nearness, predicted_slots, residuals
@@ -266,6 +267,7 @@ class Loop:
         self._watch = alarms.AlarmWatch()
         self._limits = predicted_latency.LatencyLimits()
         self._ways = alarms.WayWatch()
+        self._growth = GrowthWatch()
         self._health = HealthWatch()
         self._paths = PathWatch()
         self._accounts = Accounts()
@@ -383,7 +385,9 @@ class Loop:
 
         earlier = None if topology.arriving else came
         waiting = Waiting(rows, queued, age_s)
-        return self._health.look(window, trend, waiting, earlier, lags, self._watch.halted(turn))
+        health = self._health.look(window, trend, waiting, earlier, lags, self._watch.halted(turn))
+        self._growth.look(turn, window, keeps_up=health.verdict == "stable")
+        return health
 
     def _findings(
         self,

@@ -15,15 +15,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from headgate.controller.models.field_reader import Fields
-from headgate.controller.models.task_models import SCHEMA, Model, ModelSlot, Point, Spread
+from headgate.controller.models.field_reader import LARGEST, Fields
+from headgate.controller.models.task_models import BASE, SCHEMA, WORKER, Model, ModelSlot, Point, Spread
 from headgate.topology_runtime.wording import shown
 
 MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product of thread counts small
 MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is a percentage by mistake
 
 _TOP_KEYS = ("schema", "task", "slot", "points")
-_WAKE_KEY = "wake_cpu"  # stays in `Model.more`, from where `Model.wake` reads it
+_MORE_KEYS = ("wake_cpu", BASE, WORKER)  # checked, and stay in `Model.more`, from where they are read
 _SLOT_KEYS = ("cores", "memory_bytes", "machine")
 _NUMBER_KEYS = ("threads", "rate_tps", "cpu", "memory")
 _POINT_KEYS = (*_NUMBER_KEYS, "spread")
@@ -56,11 +56,12 @@ def _point_data(point: Point, more: dict[str, Any]) -> dict[str, Any]:
 def model_of(data: object) -> tuple[Model | None, list[str]]:
     """(model, faults) of a file's plain data; no model when there are faults. Numbers stay as they are written."""
     faults: list[str] = []
-    top = Fields(data, "", faults, (*_TOP_KEYS, _WAKE_KEY))
+    top = Fields(data, "", faults, (*_TOP_KEYS, *_MORE_KEYS))
     if top.data.get("schema") != SCHEMA:
         top.fault("schema", f"expected {SCHEMA!r}, got {shown(top.data.get('schema'))}")
     top.name("task")
-    top.number(_WAKE_KEY, 0.0)
+    for key in _MORE_KEYS:
+        top.number(key, 0.0, high=MAX_FRACTION if key == BASE else LARGEST)
     if top.has("slot"):
         slot = top.object("slot", _SLOT_KEYS)
         slot.number("cores", 1.0, above=True, high=1.0, what="more than 0 and at most 1")

@@ -7,17 +7,23 @@ is at least ω.
 
 from __future__ import annotations
 
+import math
 from bisect import bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from itertools import pairwise
 from typing import Any
 
 import msgspec
 
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.wake_cost import DispatchOverhead
-from headgate.topology_runtime.wording import Suggestions
+from headgate.topology_runtime.wording import Suggestions, counted, significant
 
 SCHEMA = "headgate/model/v1"
+
+# Keys of a measured model's file, kept in `Model.more`:
+BASE = "base_memory"  # fraction of the slot held before any thread works
+WORKER = "worker_bytes"  # of the bare worker, which no model counts
 
 
 class ModelSlot(msgspec.Struct, frozen=True):
@@ -76,6 +82,29 @@ class Model(msgspec.Struct, frozen=True):
     def tentative(self) -> bool:
         """It comes of few or disturbed rows: it is planned with, and says of no rate that it cannot be carried."""
         return bool(self.more.get("tentative"))
+
+
+def unsound(model: Model) -> Iterator[str]:
+    """What no sound model says, in words: for models that come from no file. Fractions of a slot may be any: a small
+    slot holds a part of what was measured in a large one.
+
+    >>> list(unsound(Model("hash", ModelSlot(), (Point(1, 0.0, cpu=1.0, memory=0.1),))))
+    ["model 'hash': 1 thread takes 0 rows/s, expected a finite number above 0"]
+    """
+    name, points = f"model {model.task!r}", model.points
+    if not points or points[0].threads < 1 or any(b.threads <= a.threads for a, b in pairwise(points)):
+        yield f"{name}: expected points with rising numbers of threads, from 1"
+    for point in points:
+        if not 0 < point.rate_tps < math.inf:
+            many = counted(point.threads, "thread")
+            yield f"{name}: {many} takes {significant(point.rate_tps)} rows/s, expected a finite number above 0"
+        for what, part in (("CPU", point.cpu), ("memory", point.memory)):
+            if not 0 <= part < math.inf:
+                yield f"{name}: {part:g} of a slot's {what}, expected a finite number of at least 0"
+    for key in (BASE, WORKER):
+        value = model.more.get(key, 0.0)
+        if not isinstance(value, int | float) or not 0 <= value < math.inf:
+            yield f"{name}: {key} is {value!r}, expected a finite number of at least 0"
 
 
 # What floating-point sums may be off by, relative: a rate equal to whole peaks must take whole bundles.

@@ -253,7 +253,7 @@ def alternatives(
         return
     if len(allocation.mixes) <= MOST_SLOTS:
         yield allocation, _where_they_are(allocation, room, here)
-    kept = kept_mixes(topology, models, allocation, list(here.values()))
+    kept = kept_mixes(topology, models, allocation, list(here.values()), room.memory)
     if kept is None:
         return
     tasks = tuple(counted_in(task, kept, topology, models) for task in allocation.tasks)

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from headgate.controller.models.plan_data import models_digest, with_id
 from headgate.controller.models.plans import Allocation, Placement, Plan, Prediction, SlotCount
 from headgate.controller.models.task_models import Model, at_worst, has_spread, peak, unknown_tasks
-from headgate.controller.plan.allocators.allocation_rules import slots_for, unknown_shared
+from headgate.controller.plan.allocators.allocation_rules import of_slots, slots_for, unknown_shared
 from headgate.controller.plan.allocators.mixed_speeds import counted_for, for_own_slots
 from headgate.controller.plan.mappers.free_slots import Room
 from headgate.controller.plan.optimal.fewest_slots import in_own_slots
@@ -19,7 +19,12 @@ from headgate.controller.plan.plan_moves import alternatives, rank
 from headgate.controller.plan.planning_request import PlanRequest, flows_measured, room_of
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.prediction import predict, with_certainty
-from headgate.controller.plan.predict.slot_fit import memory_of_tasks, overfull_slots, within_memory
+from headgate.controller.plan.predict.slot_fit import (
+    beside_worker,
+    memory_of_tasks,
+    refuse_overfull,
+    within_memory,
+)
 from headgate.controller.plan.predict.state_memory import (
     allocated_with,
     beside_states,
@@ -145,12 +150,12 @@ def _beside_states(
     allocator, topology = ALLOCATORS[request.allocator], topology_at(request.topology, speed)
     fastest = max((vm.speed for vm in (*request.vms, *request.may_add)), default=speed)
     models = counted_for(topology, models, rate_tps, speed, fastest)
+    parts, most = parts_of(request.states, request.state_most_bytes, (*request.vms, *request.may_add))
+    fit = beside_states(topology, models, rate_tps, parts, room, most) if request.states else models
+    if allocator.reserves == "mixes":  # what shares a slot is chosen by what it holds
+        return of_slots(allocator.allocate(*beside_worker(topology, fit, room), rate_tps), room)
     if not request.states:
         return allocator.allocate(topology, models, rate_tps)
-    parts, most = parts_of(request.states, request.state_most_bytes, (*request.vms, *request.may_add))
-    fit = beside_states(topology, models, rate_tps, parts, room, most)
-    if allocator.reserves == "mixes":  # what shares a slot is chosen by what it holds
-        return allocator.allocate(topology, fit, rate_tps)
     models = fewer_points(models, fit)
     return allocated_with(allocator.allocate(topology, models, rate_tps), topology, models, parts, most)
 
@@ -164,11 +169,12 @@ def with_rising_needs(request: PlanRequest) -> PlanRequest:
     return replace(request, models={name: rising(model) for name, model in request.models.items()})
 
 
-def too_much(request: PlanRequest, usable: int, cause: str) -> Infeasible:
+def too_much(request: PlanRequest, usable: int, cause: str, why: Infeasible | None = None) -> Infeasible:
     return Infeasible(
         f"no plan for {significant(request.rate_tps, 6)} rows/s fits into {counted(usable, 'slot')}",
         cause=cause,
-        hint="allow more VMs, or plan for a lower rate",
+        hint=why.hint if why is not None and why.hint else "allow more VMs, or plan for a lower rate",
+        faults=why.faults if why is not None else (),
     )
 
 
@@ -219,15 +225,15 @@ def placement_in(request: PlanRequest, allocation: Allocation, room: Room) -> Pl
     try:
         return mapped(request, allocation, room)
     except Infeasible as error:
-        raise too_much(request, len(room.slots()), error.what) from error
+        raise too_much(request, len(room.slots()), error.what, error) from error
 
 
 def mapped(request: PlanRequest, allocation: Allocation, room: Room) -> Placement:
     """Raises Infeasible also where slots would hold more than they have: some mappers look at no memory."""
     placement = _mapped(request, allocation, room)
     held = in_slots(request.states, request.state_most_bytes, by_threads(placement), room.vms)
-    if over := overfull_slots(placement, request.topology, request.models, room.vms, held):
-        raise Infeasible(f"{request.mapper} puts more into a slot than it has memory for", faults=over)
+    what = f"{request.mapper} puts more into a slot than it has memory for"
+    refuse_overfull(what, placement, request.topology, request.models, room.vms, held)
     return placement
 
 

@@ -30,7 +30,8 @@ from headgate.controller.plan.plan_steps import (
 from headgate.controller.plan.planning_request import PlanRequest, check, flows_measured, room_of
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.prediction import surely
-from headgate.controller.plan.predict.slot_fit import memory_of_tasks
+from headgate.controller.plan.predict.slot_fit import memory_of_tasks, refuse_overfull
+from headgate.controller.plan.predict.state_memory import by_threads, in_slots
 from headgate.controller.plan.predict.vm_links import refuse_narrow
 from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
 from headgate.topology_runtime.api.cluster import Vm
@@ -100,8 +101,8 @@ def best_plan(request: PlanRequest) -> Plan:
     """The plan for the highest rate up to `request.rate_tps` that fits, in steps of half a percent.
 
     If not even a thousand millionth fits (tasks of fixed size alone need more than there is), threads go
-    round all slots that are left, over capacity. Raises Infeasible only when there is no usable slot or
-    a task of one thread cannot carry that little, and InvalidInput as `make_plan`."""
+    round all slots that are left, over capacity. Raises Infeasible only when there is no usable slot, one would
+    hold more memory than it has, or a task of one thread cannot carry that little, and InvalidInput as `make_plan`."""
     check(request)
     least = with_rising_needs(request)
     usable = len(room_of(request).slots())
@@ -114,8 +115,12 @@ def best_plan(request: PlanRequest) -> Plan:
         if found is not None:
             return found
     lowest = replace(request, rate_tps=rates[-1], mapper="dsm")
-    allocation = allocated(lowest)
-    return planned(lowest, allocation, MAPPERS["dsm"].place(allocation, room_of(request)))
+    allocation, room = allocated(lowest), room_of(request)
+    placement = MAPPERS["dsm"].place(allocation, room)
+    held = in_slots(request.states, request.state_most_bytes, by_threads(placement), room.vms)
+    what = "the slots that are left have not the memory that the tasks hold"
+    refuse_overfull(what, placement, request.topology, request.models, room.vms, held)
+    return planned(lowest, allocation, placement)
 
 
 def plan_acquiring(

@@ -10,7 +10,7 @@ import msgspec
 from msgspec.structs import replace
 
 from headgate.controller.models.plans import MeasuredTraffic, Placement, Sure, TaskFlow, TaskState
-from headgate.controller.models.task_models import Model, missing_models
+from headgate.controller.models.task_models import Model, missing_models, unsound
 from headgate.controller.plan.mappers.free_slots import Room, TopologySpread, Weights
 from headgate.controller.plan.predict.prediction import INTERFERENCES, ROUTINGS
 from headgate.controller.plan.predict.slot_fit import memory_of_tasks
@@ -64,6 +64,15 @@ class PlanRequest(msgspec.Struct, frozen=True):
 def check(request: PlanRequest) -> None:
     """Raises InvalidInput with every fault of the request."""
     faults = missing_models(request.topology, request.models)
+    used = {task.model_name for task in request.topology.tasks if task.static is None}
+    faults += [
+        fault for name in sorted(used & request.models.keys()) for fault in unsound(request.models[name])
+    ]
+    faults += [
+        f"edge {edge.source} → {edge.target}: selectivity {edge.selectivity}, expected a number above 0"
+        for edge in request.topology.edges
+        if not 0 < edge.selectivity < math.inf
+    ]
     rate = request.rate_tps
     if request.margin is not None and not 1 <= request.margin <= MOST_MARGIN:
         faults.append(f"margin: expected a number from 1 to {MOST_MARGIN:g}, got {request.margin}")
@@ -94,6 +103,11 @@ def check(request: PlanRequest) -> None:
         f"vms: {vm.vm!r} has the speed {vm.speed}, expected a number above 0"
         for vm in (*request.vms, *request.may_add)
         if not 0 < vm.speed < math.inf
+    ]
+    faults += [
+        f"vms: slots of {vm.vm!r} have {vm.slot_memory_bytes} bytes of memory and {vm.slot_cores} cores"
+        for vm in (*request.vms, *request.may_add)
+        if vm.slot_memory_bytes < 1 or not 0 < vm.slot_cores < math.inf
     ]
     if faults:
         raise InvalidInput(f"topology {request.topology.name!r} cannot be planned", faults=faults)

@@ -4,8 +4,7 @@ always      every thread is placed once, in a slot there is, and as many as allo
             thread have one · rates follow GetRate · counts agree · the plan is of this topology and these
             models, and its routing and interference exist · shares of each task sum to one · the
             placement supports the predicted rate and the shares give the predicted use of slots · no VM's link
-            has to carry more than it holds · by measured models no slot holds more memory than it has (but of mappers
-            that look at no need)
+            has to carry more than it holds · by measured models no slot holds more memory than it has
 by mapper   see `mapper_rules`; of a plan that kept threads where they were only what it carries and holds
 replacing   the supported rate is no less than that of the plan it replaces, up to the planned rate
 """
@@ -56,7 +55,7 @@ def faults_of(
         rules = tuple(rule for rule in rules if rule is unsupported)
         faults += _overfull(plan)
     faults += [fault for rule in rules for fault in rule(plan, most)]
-    if mapper is not None and not mapper.heedless:
+    if mapper is not None:
         faults += overfull_slots(plan.placement, topology, models, plan.vms, _states(plan))
     faults += [f"link: {too_much(link)}" for link in overfull(plan, topology)]
     faults += _worse(plan, replaces, most) if replaces is not None else ()

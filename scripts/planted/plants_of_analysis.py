@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planted.planting import Plant, one
 
+GROWTH = "topology_runtime/stability/memory_growth.py"
 ANALYSES = "dashboards/analytics/analyses/"
 FOUND = "tests/analytics/test_analyses.py"
 POLICIES = "tests/replay/test_replay_policies.py"
@@ -40,16 +41,16 @@ OF_ANALYSIS: tuple[Plant, ...] = (
     ),
     one(
         "warming up is a leak",
-        ANALYSES + "slot_analyses.py",
+        GROWTH,
         "slope.low > 0",
         "slope.value > 0",
         test=FOUND,
     ),
     one(
         "another process is the same life",
-        ANALYSES + "slot_analyses.py",
-        "(1 - FALLEN) * lives",
-        "0 * lives",
+        GROWTH,
+        "(1 - FALLEN) * before",
+        "0 * before",
         test=FOUND,
     ),
     one(

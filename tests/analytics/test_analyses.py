@@ -24,12 +24,13 @@ from headgate.dashboards.analytics.analyses.latency_analyses import Stretch, str
 from headgate.dashboards.analytics.analyses.load_analyses import judged, marks_of, there_for_long
 from headgate.dashboards.analytics.analyses.rate_seasons import full_bins
 from headgate.dashboards.analytics.analyses.run_analyses import cost
-from headgate.dashboards.analytics.analyses.slot_analyses import fitted, leak_of, longest_life
+from headgate.dashboards.analytics.analyses.slot_analyses import fitted
 from headgate.dashboards.analytics.analyze_command import report_of
 from headgate.dashboards.analytics.storage.data_folders import place
 from headgate.dashboards.analytics.storage.result_tables import TABLES
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun, run_of
 from headgate.topology_runtime.rates.season_learning import period_of
+from headgate.topology_runtime.stability.memory_growth import leak_of, longest_life
 
 
 def test_r2_is_one_minus_the_residual_squares_over_the_total():

@@ -8,7 +8,7 @@ import pytest
 from enactment_world import MODELS, TOPOLOGY, S, World
 from msgspec.structs import replace
 
-from headgate.controller.core.learned_models import row_cost
+from headgate.controller.core.learned_models import WORKER_BYTES, own_part, row_cost
 from headgate.controller.core.plan_choice import PlanQuestion, choose, planned
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.knowledge import RowsSeen
@@ -114,6 +114,15 @@ def test_hardly_any_rows_say_nothing() -> None:
 
 
 # ── in a run ────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("sharing", [1, 2, 3])
+@pytest.mark.parametrize("worker_mib", [20, 24, 28])
+def test_tasks_learned_apart_fit_together_where_a_plan_says_so(sharing: int, worker_mib: int) -> None:
+    """Four that hold 60 MiB each were planned into 256 MiB: what a worker had less was taken for each of them."""
+    mib = 1 << 20
+    each = 512 * own_part((worker_mib + sharing * 60) / 512, 512 * mib, 0.0, sharing)
+    assert 4 * each + WORKER_BYTES / mib >= 4 * 60 + worker_mib
 
 
 def unknown(name: str) -> Model:

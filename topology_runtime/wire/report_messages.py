@@ -134,10 +134,13 @@ EVEN_BYTES = 1 << 20  # states of less are told as if they were spread evenly
 UNEVEN = 2.0  # … and those of which no range has so many times the mean
 
 
+STATE_BYTES = 200  # of a state in memory beside its values: its places in dicts and sets
+
+
 class HeldState(msgspec.Struct, frozen=True, array_like=True):
-    """About: `saved_bytes` as they are saved and moved, `memory_bytes` if all of them were in memory. Of large ones
-    that are uneven: the thread's ranges as (first, how many), and a byte for each: n says 2 ^ (n / 8), 0 nothing, and
-    what they say together is `saved_bytes`."""
+    """About: `saved_bytes` as they are saved and moved, `memory_bytes` if all of them were in memory: `STATE_BYTES`
+    a key more. Of large ones that are uneven: the thread's ranges as (first, how many), and a byte for each: n says
+    2 ^ (n / 8), 0 nothing, and what they say together is `saved_bytes`."""
 
     saved_bytes: int
     memory_bytes: int

@@ -92,6 +92,17 @@ def unknown_shared(allocation: Allocation, unknown: Collection[str], share: floa
     return replace(allocation, tasks=tuple(tasks), slots=slots_for(tasks))
 
 
+def of_slots(allocation: Allocation, room: float) -> Allocation:
+    """The allocation with memory in whole slots that was counted in what a bare worker leaves of one, `room`."""
+    if room == 1.0:
+        return allocation
+    tasks = (
+        replace(task, memory_slots=task.memory_slots * room, rest_memory=task.rest_memory * room)
+        for task in allocation.tasks
+    )
+    return replace(allocation, tasks=tuple(tasks))
+
+
 def slots_for(tasks: Sequence[TaskAllocation], cpus: Sequence[float] = ()) -> int:
     """ρ = max(⌈Σ cpu⌉, ⌈Σ memory⌉) over tasks that are not of fixed size (paper 0, section 6.2). cpus: of the first
     slots in their order, where they are of VMs of several speeds; more are like the last (left out: 1)."""

@@ -43,11 +43,13 @@ Content = tuple[tuple[str, int], ...]  # (task, threads) of one slot, by task
 
 
 class _Needs(msgspec.Struct, frozen=True):
-    """Tasks that may have any number of threads: `rates` and `models`; those whose threads are counted: `fixed`."""
+    """Tasks that may have any number of threads: `rates` and `models`; those whose threads are counted: `fixed`.
+    room: of a slot's memory, what they may hold."""
 
     rates: dict[str, float]
     models: dict[str, Model]
     fixed: dict[str, Fixed]
+    room: float
 
 
 class _Fill(msgspec.Struct, frozen=True):
@@ -59,11 +61,15 @@ class _Fill(msgspec.Struct, frozen=True):
 
 
 def kept_mixes(
-    topology: Topology, models: Mapping[str, Model], allocation: Allocation, now: Sequence[Threads]
+    topology: Topology,
+    models: Mapping[str, Model],
+    allocation: Allocation,
+    now: Sequence[Threads],
+    room: float,
 ) -> list[Threads] | None:
     """Other mixes than the allocation's, for its rate and no more slots; None: none were found. now: what each slot of
-    the plan in force holds, of those that may be used."""
-    needs, slots = _needs_of(topology, models, allocation), len(allocation.mixes)
+    the plan in force holds, of those that may be used. room: of a slot's memory, what they may hold."""
+    needs, slots = _needs_of(topology, models, allocation, room), len(allocation.mixes)
 
     def carried(mixes: Sequence[Threads]) -> float:
         return carried_by(topology, models, mixes) / allocation.rate_tps
@@ -83,12 +89,13 @@ def kept_mixes(
     return None
 
 
-def _needs_of(topology: Topology, models: Mapping[str, Model], allocation: Allocation) -> _Needs:
+def _needs_of(topology: Topology, models: Mapping[str, Model], allocation: Allocation, room: float) -> _Needs:
     flexible, fixed = kinds_of(topology, models, allocation)
     return _Needs(
         {task.task: task.rate_tps for task in flexible},
         {task.task: models[topology.by_name[task.task].model_name] for task in flexible},
         {task.task: fixed_needs(topology, models, task) for task in fixed},
+        room,
     )
 
 
@@ -107,7 +114,7 @@ def _content(mix: Threads) -> Content:
 
 
 def _fits(content: Content, needs: _Needs) -> bool:
-    return bool(content) and math.fsum(_memory(*group, needs) for group in content) <= 1 + TOLERANCE
+    return bool(content) and math.fsum(_memory(*group, needs) for group in content) <= needs.room + TOLERANCE
 
 
 def _memory(task: str, threads: int, needs: _Needs) -> float:

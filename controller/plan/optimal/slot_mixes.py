@@ -223,10 +223,10 @@ class _Search:
         for number, (place, item) in enumerate(self._lasts()):
             fed = np.clip((1 - rows[:, 0]) / max(item.cpu, SLACK), 0.0, 1.0)
             fits = rows[:, 1] + (item.memory if self._last is None else 0.0) <= 1 + SLACK
-            worth = np.where(fits, rows[:, 2] + fed * item.worth, 0.0)
+            worth = np.where(fits, rows[:, 2] + fed * item.worth, -np.inf)
             doubtful.append((float(worth.max()), number, item))
             if place >= 0:
-                worth[picked[:, place] >= 0] = 0.0
+                worth[picked[:, place] >= 0] = -np.inf
             for row in map(int, np.argsort(-worth, kind="stable")[: max(1, count // 4)]):
                 ends.append((float(worth[row]), row, number, item, float(fed[row])))
         ends.sort(key=lambda end: (-end[0], end[1:3]))

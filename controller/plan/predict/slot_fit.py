@@ -10,12 +10,11 @@ import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from msgspec.structs import replace
 
 from headgate.controller.models.plans import Placement, Plan
-from headgate.controller.models.task_models import Model, ModelSlot, Point, memory
+from headgate.controller.models.task_models import BASE, WORKER, Model, ModelSlot, Point, memory
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.state_memory import in_slots
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -28,9 +27,6 @@ from headgate.topology_runtime.errors import Infeasible, InvalidInput
 # and two tasks in a slot share it: as measured, adding whole models explains 82 % of the
 # variance, a base once and an increment per group 99 %.
 
-# Keys of a measured model's file:
-BASE = "base_memory"  # fraction of the slot held before any thread works
-WORKER = "worker_bytes"  # of the bare worker, which no model counts
 MIB = 1 << 20
 
 
@@ -46,23 +42,34 @@ def resident_memory(
         model = models.get(topology.by_name[bundle.task].model_name)
         if model is None:
             continue
-        size = model.slot.memory_bytes
-        base = _number(model.more.get(BASE)) * size
-        bases[bundle.slot] = max(bases[bundle.slot], base)
-        added[bundle.slot] += max(0.0, memory(model, bundle.threads) * size - base)
+        size, held = model.slot.memory_bytes, memory(model, bundle.threads)
+        base = min(held, float(model.more.get(BASE, 0.0)))
+        bases[bundle.slot] = max(bases[bundle.slot], base * size)
+        added[bundle.slot] += (held - base) * size
     return {slot: bases[slot] + added[slot] for slot in bases}
 
 
 def worker_memory(topology: Topology, models: Mapping[str, Model]) -> float:
     """Bytes of a bare worker, by the models of these tasks; 0: none says."""
     used = {task.model_name for task in topology.tasks if task.static is None}
-    return max((_number(models[name].more.get(WORKER)) for name in used if name in models), default=0.0)
+    return max((float(models[name].more.get(WORKER, 0.0)) for name in used if name in models), default=0.0)
 
 
 def memory_of_tasks(topology: Topology, models: Mapping[str, Model], vms: Iterable[Vm]) -> float:
-    """The fraction of a slot's memory, the smallest one's, that a bare worker leaves to tasks."""
+    """The fraction of a slot's memory, the smallest one's, that a bare worker leaves to tasks. Raises Infeasible where
+    it leaves none."""
     size = min((vm.slot_memory_bytes for vm in vms), default=0)
-    return max(0.0, 1.0 - worker_memory(topology, models) / size) if size else 1.0
+    worker_bytes = worker_memory(topology, models)
+    if 0 < size <= worker_bytes:
+        slot, worker = size / MIB, worker_bytes / MIB
+        what = f"a slot has {slot:,.0f} MiB of memory, a worker without tasks takes {worker:,.0f}"
+        raise Infeasible(what, hint=_larger(worker_bytes))
+    return 1.0 - worker_bytes / size if size else 1.0
+
+
+def _larger(needed_bytes: float) -> str:
+    size = math.ceil(1.1 * needed_bytes / MIB) << 20
+    return f"larger slots: `up --set slot-memory={size}`, or `slot_memory` in the hosts file"
 
 
 def within_memory(topology: Topology, models: Mapping[str, Model], room: float) -> dict[str, Model]:
@@ -85,9 +92,7 @@ def within_memory(topology: Topology, models: Mapping[str, Model], room: float) 
             f"task {name!r} holds {holds / MIB:,.0f} MiB in one thread, a slot has {room * size / MIB:,.0f}"
         )
     if faults:
-        size = math.ceil(1.1 * largest / MIB) << 20
-        hint = f"larger slots: `up --set slot-memory={size}`, or `slot_memory` in the hosts file"
-        raise Infeasible("no slot has the memory that a task holds", faults=faults, hint=hint)
+        raise Infeasible("no slot has the memory that a task holds", faults=faults, hint=_larger(largest))
     return found
 
 
@@ -125,14 +130,60 @@ def overfull_slots(
     vms: Iterable[Vm],
     states: Mapping[Slot, float] = {},
 ) -> list[str]:
-    """Slots that would hold more memory than they have, by measured models and states, in words."""
+    """Slots that would hold more memory than they have, by measured models and states, in words: with their tasks, of
+    which the one that holds most comes first."""
+    vms = tuple(vms)
     held = sorted(held_memory(placement, topology, models, vms, states).items())
-    return [f"slot {slot} would hold {part:.4f} of its memory" for slot, part in held if part > 1 + TOLERANCE]
+    over = [(slot, part) for slot, part in held if part > 1 + TOLERANCE]
+    return [f"slot {slot} would hold {part:.4f} of its memory{_by_task(slot, placement, topology, models)}"
+            for slot, part in over]  # fmt: skip
 
 
-def _number(value: Any) -> float:
-    """A key that headgate does not check when it reads a model."""
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else 0.0
+def _by_task(slot: Slot, placement: Placement, topology: Topology, models: Mapping[str, Model]) -> str:
+    held = {}
+    for bundle in placement.bundles:
+        model = models.get(topology.by_name[bundle.task].model_name)
+        if bundle.slot == slot and model is not None:
+            held[bundle.task] = memory(model, bundle.threads) * model.slot.memory_bytes / MIB
+    ordered = sorted(held.items(), key=lambda one: -one[1])
+    return f": {', '.join(f'{task} {mib:,.0f} MiB' for task, mib in ordered)}" if ordered else ""
+
+
+def refuse_overfull(
+    what: str,
+    placement: Placement,
+    topology: Topology,
+    models: Mapping[str, Model],
+    vms: Iterable[Vm],
+    states: Mapping[Slot, float] = {},
+) -> None:
+    """Raises Infeasible with `what`, every slot that would hold more memory than it has, and a size that holds it."""
+    vms = tuple(vms)
+    if faults := overfull_slots(placement, topology, models, vms, states):
+        sizes = {vm.vm: vm.slot_memory_bytes for vm in vms}
+        held = held_memory(placement, topology, models, vms, states)
+        most = max(part * sizes[slot.vm] for slot, part in held.items())
+        raise Infeasible(what, faults=faults, hint=f"more slots, or {_larger(most)}")
+
+
+def beside_worker(
+    topology: Topology, models: Mapping[str, Model], room: float
+) -> tuple[Topology, dict[str, Model]]:
+    """(topology, models) with memory as fractions of what a bare worker leaves of a slot, `room`: for allocators that
+    fill whole slots."""
+    if room == 1.0:
+        return topology, dict(models)
+    found = {
+        name: replace(model, points=tuple(replace(p, memory=p.memory / room) for p in model.points))
+        for name, model in models.items()
+    }
+    tasks = tuple(
+        task
+        if task.static is None
+        else replace(task, static=replace(task.static, memory=task.static.memory / room))
+        for task in topology.tasks
+    )
+    return replace(topology, tasks=tasks), found
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,8 @@ from numpy.typing import NDArray
 from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, over
 from headgate.dashboards.analytics.storage.result_tables import Interference, Leak, PairCost, SlotSpeed
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
-from headgate.topology_runtime.stability.slopes import Slope, median_slopes, t95, trend
+from headgate.topology_runtime.stability.memory_growth import leak_of, longest_life
+from headgate.topology_runtime.stability.slopes import t95
 
 Floats = NDArray[np.float64]
 
@@ -217,18 +218,7 @@ def _row(run: str, task: str, alone: Sums, shared: Sums, others: Mapping[str, in
     )
 
 
-# ── Memory that only grows: slots whose process held more and more, at a steady pace, for a minute or
-# longer
-#
-# Theil–Sen on the means of at most 48 blocks of a process's life (it ends where memory falls by a tenth),
-# with an interval by block bootstrap. A leak grows surely, and by a tenth of what is held or more: what grows
-# only while a task warms up, or with the rate, leaves the line by so much that it is not sure.
-
-LEAST_POINTS, LEAST_S = 12, 60.0
-FALLEN = 0.1  # another process, or memory that was given back
-GROWN = 0.1  # of what is held in the mean
-
-Points = Sequence[tuple[float, float]]  # time in s, fraction of the slot's memory
+# ── Memory that only grows: slots whose process held more and more, at a steady pace, for a minute or longer
 
 
 def leaks(asked: AnalysisInput) -> list[Leak]:
@@ -250,28 +240,6 @@ def leaks(asked: AnalysisInput) -> list[Leak]:
         full_in_s = (1 - held) / slope.value
         found.append(Leak(run, vm, slot, here, begin_s, end_s, pace, low, high, held, full_in_s))
     return sorted(found, key=lambda leak: leak.full_in_s)
-
-
-def longest_life(points: Points) -> Points:
-    """The longest stretch in which memory never falls by a tenth from one point to the next."""
-    lives: list[list[tuple[float, float]]] = [[]]
-    for point in points:
-        if lives[-1] and point[1] < (1 - FALLEN) * lives[-1][-1][1]:
-            lives.append([])
-        lives[-1].append(point)
-    return max(lives, key=len)
-
-
-def leak_of(points: Points) -> Slope | None:
-    """The pace of a leak in fractions of the slot per second; None when there is none."""
-    if len(points) < LEAST_POINTS or points[-1][0] - points[0][0] < LEAST_S:
-        return None
-    at_s, memory = (np.array([point[n] for point in points]) for n in (0, 1))
-    at_s = at_s - at_s[0]
-    if median_slopes(at_s, memory[None])[0] * at_s[-1] < GROWN * memory.mean():
-        return None  # an interval takes long, and most slots grow by less
-    slope = trend(at_s, memory)
-    return slope if slope.low > 0 else None
 
 
 def _points(asked: AnalysisInput) -> list[Any]:

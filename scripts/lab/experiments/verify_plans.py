@@ -1,8 +1,9 @@
 """Thousands of random plans, each checked by the verifier: random topologies, models, clusters and choices.
 
 From every world comes a plan, or the best one that fits, then a plan for another rate on the same VMs, its
-slots renamed to keep what runs. Seeds count up from `--seed`; a failing one alone: `--plans 1 --seed N`.
-Ends 8 when a plan has a fault.
+slots renamed to keep what runs, and threads left where they are. In half of the worlds memory is held, as by measured
+models: by processes, tasks, threads and states; there it is added up here once more. Seeds count up from `--seed`; a
+failing one alone: `--plans 1 --seed N`. Ends 8 when a plan has a fault.
 """
 
 from __future__ import annotations
@@ -15,31 +16,36 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from msgspec.structs import replace
 
 from headgate.controller.execute.plan_diff import diff
-from headgate.controller.models.plans import Plan, ThreadAt
-from headgate.controller.models.task_models import Model, ModelSlot, Point, Spread
+from headgate.controller.models.plans import Plan, TaskState, ThreadAt
+from headgate.controller.models.task_models import BASE, WORKER, Model, ModelSlot, Point, Spread
 from headgate.controller.plan.acquire import covering, exact
 from headgate.controller.plan.mappers.free_slots import Weights
 from headgate.controller.plan.plan_moves import relabel
 from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
-from headgate.controller.plan.schedulers import PAIRS
+from headgate.controller.plan.schedulers import PAIRS, pairs
+from headgate.controller.plan.steadiness import moving_least
 from headgate.controller.plan.verifier import faults_of
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Edge, Grouping, Static, Task, Topology
 from headgate.topology_runtime.errors import CheckFailed, Infeasible
 
+SLOT = Vm("any", 1).slot_memory_bytes
+WORKER_PART = 0.04  # of a slot's memory: a worker without tasks
 SIZES = tuple(Vm(f"size{slots}", slots) for slots in (4, 2, 1))
 
 
 @dataclass
 class Found:
-    """`failed`: (seed, faults); `by_pair`: plans per allocator+mapper."""
+    """`failed`: (seed, faults); `by_pair`: plans per allocator+mapper; `fullest`: slot, by the memory that is held."""
 
     plans: int = 0
     infeasible: int = 0
+    fullest: float = 0.0
     by_pair: Counter[str] = field(default_factory=Counter)
     failed: list[tuple[int, list[str]]] = field(default_factory=list)
 
@@ -79,6 +85,8 @@ def _faults(chance: random.Random, found: Found) -> Iterator[str]:
     threads = _scattered(chance, diff((), first.placement, request.topology, 1).start, first.vms)
     moved = relabel(second, threads, request.excluded if chance.random() < 0.5 else None)
     yield from _checked(moved, again, found)
+    there = replace(again, in_force=first.placement)
+    yield from _checked(moving_least(there, make_plan(there), first, first.placement), there, found)
     if _kept(moved, threads, request.topology) < _kept(second, threads, request.topology):
         yield "renaming slots keeps fewer threads"
     if (request.mapper, request.routing) == ("sam", "weighted"):
@@ -103,11 +111,49 @@ def _checked(plan: Plan, request: PlanRequest, found: Found) -> Iterator[str]:
         for bundle in plan.placement.bundles
         if bundle.slot in request.excluded
     )
+    found.fullest = max(found.fullest, *(held := _held(plan, request)).values())
+    yield from (
+        f"slot {slot} holds {part:.6f} of its memory" for slot, part in held.items() if part > 1 + 2e-6
+    )
     low, rate, high = (
         plan.prediction.rate_low_tps, plan.prediction.rate_tps, plan.prediction.rate_high_tps
     )  # fmt: skip
     if low is not None and high is not None and not low * (1 - 1e-6) <= rate <= high * (1 + 1e-6) + 1e-9:
         yield f"{rate:g} rows/s are not between {low:g} and {high:g}"
+
+
+def _held(plan: Plan, request: PlanRequest) -> dict[Slot, float]:
+    """Slot → the part of its memory that is held there: a worker, imports once, what each group of threads has beyond,
+    what tasks of fixed size reserve, states by the rows that come there. Nothing of models of papers."""
+    used = {name: model for name, model in request.models.items() if WORKER in model.more}
+    found = {bundle.slot: 0.0 for bundle in plan.placement.bundles}
+    if not used and not request.states:
+        return found
+    states = {state.task: state.memory_bytes / SLOT for state in request.states}
+    shares = {(one.slot, one.task): one.share for one in plan.prediction.shares}
+    most = request.state_most_bytes / SLOT or 0.5
+    for slot in found:
+        groups = [bundle for bundle in plan.placement.bundles if bundle.slot == slot]
+        imported, in_state = 0.0, 0.0
+        for group in groups:
+            task = request.topology.by_name[group.task]
+            in_state += states.get(group.task, 0.0) * shares.get((slot, group.task), 0.0)
+            if task.static is not None:
+                found[slot] += task.static.memory * group.threads / task.static.threads
+            elif (model := used.get(task.model_name)) is not None:
+                held, base = _of_threads(model, group.threads), float(model.more[BASE])
+                imported = max(imported, min(held, base))
+                found[slot] += max(0.0, held - base)
+        found[slot] += max((WORKER_PART for _ in used), default=0.0) + imported + min(most, in_state)
+    return found
+
+
+def _of_threads(model: Model, threads: int) -> float:
+    """Straight lines between the points, and whole groups of the most threads beyond."""
+    ends = [(0, 0.0), *((point.threads, point.memory) for point in model.points)]
+    whole, rest = divmod(threads, ends[-1][0])
+    (a, low), (b, high) = next(pair for pair in pairwise(ends) if rest <= pair[1][0])
+    return whole * ends[-1][1] + low + (high - low) * (rest - a) / (b - a)
 
 
 def _kept(plan: Plan, threads: tuple[ThreadAt, ...], topology: Topology) -> int:
@@ -133,8 +179,11 @@ def random_request(chance: random.Random) -> PlanRequest:
     more = tuple(Vm(f"more{n}", chance.choice((1, 2, 4))) for n in range(chance.choice((0, 0, 10))))
     if chance.random() < 0.4:
         vms, more = _of_speeds(chance, vms), _of_speeds(chance, more)
+    held = chance.random() < 0.5
+    if held:
+        models = {name: _holding(chance, model) for name, model in models.items()}
     slots = [slot for vm in vms for slot in vm.all_slots()]
-    allocator, mapper = chance.choice(PAIRS).split("+")
+    allocator, mapper = chance.choice((*PAIRS * 4, *pairs())).split("+")
     return PlanRequest(
         topology=topology,
         models=models,
@@ -149,7 +198,25 @@ def random_request(chance: random.Random) -> PlanRequest:
         interference=chance.choice(("cpu", "cpu", "none")),
         weights=Weights(*(chance.choice((0.5, 1.0, 2.0)) for _ in range(3))),
         fixed=chance.random() < 0.3,
+        states=_random_states(chance, topology) if held else (),
+        state_most_bytes=round(chance.choice((0.0, 0.2, 0.8)) * SLOT) if held else 0,
     )
+
+
+def _holding(chance: random.Random, model: Model) -> Model:
+    """The model as if it had been measured: what threads hold only rises with their number, above what is imported."""
+    base = chance.uniform(0, chance.choice((0.05, 0.4)))
+    held, points = base, []
+    for point in model.points:
+        held += chance.uniform(0, chance.choice((0.02, 0.2, 0.5)))
+        points.append(replace(point, memory=held))
+    more = {"measured_at": "now", WORKER: WORKER_PART * SLOT, BASE: base}
+    return replace(model, points=tuple(points), more=more)
+
+
+def _random_states(chance: random.Random, topology: Topology) -> tuple[TaskState, ...]:
+    sizes = {t.name: round(SLOT * chance.uniform(0.01, 0.6)) for t in topology.tasks if t.static is None}
+    return tuple(TaskState(task, size, size) for task, size in sizes.items() if chance.random() < 0.3)
 
 
 def _of_speeds(chance: random.Random, vms: tuple[Vm, ...]) -> tuple[Vm, ...]:
@@ -230,7 +297,12 @@ def main() -> int:
     seconds = round(time.perf_counter() - began, 1)
     if chosen.output == "json":
         failed = [{"seed": seed, "faults": faults} for seed, faults in found.failed]
-        told = {"plans": found.plans, "infeasible": found.infeasible, "pairs": dict(found.by_pair)}
+        told = {
+            "plans": found.plans,
+            "fullest_slot": found.fullest,
+            "infeasible": found.infeasible,
+            "pairs": dict(found.by_pair),
+        }
         data = {"schema": "headgate/verified-plans/v1", "seed": chosen.seed, **told, "failed": failed}
         print(json.dumps(data | {"seconds": seconds}, indent=1, allow_nan=False))
     else:
@@ -238,7 +310,9 @@ def main() -> int:
             print(f"seed {seed}: {faults[0]}" + (f" (and {len(faults) - 1} more)" if faults[1:] else ""))
         pairs = ", ".join(f"{pair} {count}" for pair, count in sorted(found.by_pair.items()))
         print(f"{found.plans} plans from seed {chosen.seed} on: {len(found.failed)} seeds with faults")
-        print(f"{pairs}; {found.infeasible} infeasible; {seconds} s")
+        print(
+            f"{pairs}; {found.infeasible} infeasible; the fullest slot holds {found.fullest:.4f}; {seconds} s"
+        )
     return CheckFailed.exit_code if found.failed else 0
 
 

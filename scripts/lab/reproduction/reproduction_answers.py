@@ -14,9 +14,9 @@ from typing import Any
 from msgspec.structs import asdict
 
 from headgate.controller.models.plans import Plan
-from headgate.controller.models.task_models import Model
+from headgate.controller.models.task_models import WORKER, Model
 from headgate.controller.plan.predict.prediction import predict
-from headgate.controller.plan.predict.slot_fit import WORKER, resident_memory
+from headgate.controller.plan.predict.slot_fit import resident_memory
 from headgate.lab.predictions.prediction_scores import quantile, r2
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point
-from headgate.controller.plan.planner import PlanRequest, make_plan, plan_acquiring
+from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
 from headgate.controller.plan.predict.slot_fit import fitted
 from headgate.controller.plan.schedulers import MAPPERS, pair_of, pairs
 from headgate.controller.plan.verifier import faults_of
@@ -74,6 +74,43 @@ def test_three_tasks_that_hold_200_mib_each_do_not_share_a_slot_of_512(pair: str
     found = held_mib(plan, THREE)
     assert max(found.values()) <= 512, found
     assert not faults_of(plan, line("join", "look", "score"), {m.task: m for m in THREE})
+
+
+@pytest.mark.parametrize("pair", pairs())
+def test_tasks_that_leave_no_room_for_the_worker_do_not_share_a_slot(pair: str) -> None:
+    """Together they hold less than a slot has, but not beside its worker: mixes were refused there."""
+    two = [measured(name, (1, 100.0, 0.2, 240)) for name in ("join", "look")]
+    plan = make_plan(request(pair, two, 5.0))
+    assert max(held_mib(plan, two).values()) <= 512
+
+
+def test_mixes_that_run_leave_the_worker_its_memory_when_the_rate_rises() -> None:
+    tasks = [measured(name, (1, 50.0, 0.2, 110), (2, 100.0, 0.4, 225)) for name in ("join", "look", "score")]
+    asked = request("optimal+optimal", tasks, 40.0)
+    first = make_plan(asked)
+    again = replace(asked, rate_tps=90.0, in_force=first.placement)
+    second = make_plan(again)
+    assert not faults_of(second, again.topology, again.models)
+    assert max(held_mib(second, tasks).values()) <= 512
+
+
+def test_the_best_that_fits_is_refused_where_slots_would_hold_too_much() -> None:
+    """Tasks of fixed size need more CPU than there is: threads would go round the slots, whatever they hold."""
+    asked = request(
+        "mba+sam", [measured(name, (1, 100.0, 0.2, 300)) for name in ("join", "look")], 5.0, slots=1
+    )
+    with pytest.raises(Infeasible) as refused:
+        best_plan(asked)
+    assert refused.value.faults[0].endswith("join 300 MiB, look 300 MiB")
+    assert refused.value.hint is not None and "larger slots" in refused.value.hint
+
+
+def test_slots_smaller_than_the_worker_are_refused_with_a_size_that_it_fits_in() -> None:
+    small = (Vm("vm1", 8, slot_memory_bytes=WORKER - 1),)
+    with pytest.raises(Infeasible) as refused:
+        make_plan(replace(request("mba+sam", THREE, 5.0), vms=small))
+    assert refused.value.what == "a slot has 40 MiB of memory, a worker without tasks takes 40"
+    assert refused.value.hint is not None and f"slot-memory={44 * MIB}" in refused.value.hint
 
 
 @pytest.mark.parametrize("pair", ["mba+dsm", "mba+topology"])

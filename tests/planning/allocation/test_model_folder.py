@@ -156,13 +156,16 @@ NO_NUMBER = [-0.1, float("nan"), float("inf"), None, "2", True]
         ("memory", [92.35, *NO_NUMBER], "a fraction of the slot (0.92, not 92)"),
         ("threads", [0, -3, 1.5, 10**7, *NO_NUMBER], "an integer from 1 to 1000000"),
         ("wake_cpu", NO_NUMBER, "a finite number of at least 0"),
+        ("worker_bytes", NO_NUMBER, "a finite number of at least 0"),
+        ("base_memory", [92, *NO_NUMBER], "a finite number of at least 0"),
     ],
 )
 def test_what_numbers_may_be(tmp_path, key, values, said):
+    of_task = key in ("wake_cpu", "worker_bytes", "base_memory")
     for value in values:
-        top, point = ({key: value}, {}) if key == "wake_cpu" else ({}, {key: value})
+        top, point = ({key: value}, {}) if of_task else ({}, {key: value})
         write(tmp_path, document(points=[POINT | point], **top))
-        place = key if key == "wake_cpu" else f"points[0].{key}"
+        place = key if of_task else f"points[0].{key}"
         assert faults_of(tmp_path) == (f"blob.json: {place}: expected {said}, got {value!r}",)
 
 

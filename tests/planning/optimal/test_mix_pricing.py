@@ -72,6 +72,22 @@ def test_it_is_found_where_it_is_worth_more_and_nothing_where_none_is(tens):
             assert len({item.task for item, _ in mix.items}) == len(mix.items)
 
 
+@pytest.mark.parametrize("least", [-1.0, -0.1, 0.0])
+def test_no_mix_that_does_not_fit_is_found_whatever_it_has_to_be_worth(least):
+    """What does not fit is worth nothing, which is more than `least` where that is negative."""
+    for seed in range(40):
+        chance = random.Random(seed)
+        items = [
+            Item(task, 0.3 * chance.random(), chance.uniform(0.3, 0.9), chance.uniform(0.1, 0.5), True, 1)
+            for task in range(chance.randint(2, 6))
+        ]
+        found, _ = worthiest(items, least, 4000, False, Effort(10**9), 800)
+        assert found, seed
+        for mix in found:
+            assert sum(item.memory for item, _ in mix.items) <= 1 + 1e-6, seed
+            assert len({item.task for item, _ in mix.items}) == len(mix.items), seed
+
+
 @pytest.mark.parametrize("rows", [1, 2, 4, 8])
 @pytest.mark.parametrize("proving", [False, True])
 def test_the_bound_holds_however_few_rows_are_kept(rows, proving):

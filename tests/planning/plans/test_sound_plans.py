@@ -228,7 +228,7 @@ def test_the_verifier_finds_no_fault():
     print(f"python scripts/lab/experiments/verify_plans.py --plans {PLANS} --seed {SEED}")
     assert found.failed == []
     assert found.plans >= PLANS
-    assert set(found.by_pair) == set(PAIRS)
+    assert set(found.by_pair) >= set(PAIRS)
 
 
 def test_a_fault_is_told_with_its_seed(monkeypatch):

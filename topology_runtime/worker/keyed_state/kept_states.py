@@ -16,6 +16,7 @@ from itertools import chain, islice
 from typing import Any, Protocol
 
 from headgate.topology_runtime.errors import BadRow
+from headgate.topology_runtime.wire.report_messages import STATE_BYTES
 from headgate.topology_runtime.worker.calls.attempts import StartAgain
 from headgate.topology_runtime.worker.calls.router import KeyRanges, range_in
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import hashable
@@ -26,7 +27,6 @@ TOLD_BY_BYTES = frozenset({str, int, bytes})  # types of keys
 SHAPES = [bytes((shape,)) for shape in range(4)]
 FLAT_MOST = 64  # values in a state that is looked at as a whole
 ONE_ROW = bytes((0x91,))  # what is before it, in msgpack
-STATE_BYTES = 200  # of a state beside its values: its places in dicts and sets
 LOOK_EVERY, LOOK_ALL = 16, 64  # calls: of so many one state is looked at for its size; of the first ones all
 STORED_LEAST, STORED_MOST = 64, 4096  # states that go at once, beyond those that are too many
 STORED_SHARE = 256  # … one of so many

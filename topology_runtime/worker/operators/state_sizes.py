@@ -12,8 +12,13 @@ from collections import Counter
 
 from msgspec.structs import replace
 
-from headgate.topology_runtime.wire.report_messages import EVEN_BYTES, PART_STEPS, UNEVEN, HeldState
-from headgate.topology_runtime.worker.keyed_state.kept_states import STATE_BYTES
+from headgate.topology_runtime.wire.report_messages import (
+    EVEN_BYTES,
+    PART_STEPS,
+    STATE_BYTES,
+    UNEVEN,
+    HeldState,
+)
 from headgate.topology_runtime.worker.keyed_state.key_ranges import runs_of
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedPart, States
 
