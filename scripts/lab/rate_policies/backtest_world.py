@@ -92,17 +92,25 @@ class PolicyScore:
         if above > 1e-9 * rows:
             self.short_s += long_s
             self.short_rows += above
-        done = min(self.backlog + rows, carried_tps * long_s)
+        before, done = self.backlog, min(self.backlog + rows, carried_tps * long_s)
         self.backlog += rows - done
         if not self.keeps:
             return
-        for column, value in zip(
-            self.timeline, (self.seconds, rows / long_s, planned_tps, carried_tps, self.backlog), strict=True
-        ):
+        span = (self.seconds, rows / long_s, planned_tps, carried_tps, self.backlog)
+        came, all_done = self._came[-1] + rows, self._done[-1] + done
+        if before == self.backlog == 0 and self._goes_on(span):  # the last one is as long as both
+            for column in (*self.timeline, self._at_s, self._came, self._done):
+                column.pop()
+        for column, value in zip(self.timeline, span, strict=True):
             column.append(value)
         self._at_s.append(self.seconds)
-        self._came.append(self._came[-1] + rows)
-        self._done.append(self._done[-1] + done)
+        self._came.append(came)
+        self._done.append(all_done)
+
+    def _goes_on(self, span: tuple[float, ...]) -> bool:
+        """Is it the last one's rate, plan and queue?"""
+        last = [column[-1] for column in self.timeline[1:]] if self.timeline.at_s else []
+        return bool(last) and all(abs(a - b) <= 1e-9 * max(a, b) for a, b in zip(span[1:], last, strict=True))
 
     def held(self, long_s: float, slots: int, vms: int, usd_per_hour: float) -> None:
         self.slot_seconds += slots * long_s
