@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import random
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 
@@ -198,3 +199,40 @@ def test_a_series_may_begin_later_in_its_file() -> None:
     assert around.steps == ((0.0, 30.0), (30.0, 10.0), (90.0, 20.0))
     with pytest.raises(InvalidInput, match="skipped"):
         of_rates("none", rates, None, 180.0)
+
+
+UP_AND_DOWN = RateSeries(
+    "up and down", ((0.0, 40.0), (900.0, 150.0), (2700.0, 250.0), (4500.0, 40.0), (9000.0, 50.0)), 9600.0
+)
+
+
+@pytest.mark.parametrize(
+    ("policy", "apart_s", "first_s"),
+    [
+        ("ds2", 30.0, 10.0),  # two intervals of warm-up, then a whole one
+        ("hpa", 15.0, 15.0),
+        ("flink", 300.0 + 900.0, 900.0),  # stabilisation, and a whole window
+        ("daedalus", 180.0, 60.0),
+        ("phoebe", 600.0, 600.0),
+        ("conttune", 20.0 + 60.0, 60.0),
+    ],
+)
+def test_a_rule_of_others_plans_no_sooner_than_it_may(policy: str, apart_s: float, first_s: float) -> None:
+    trial = BacktestTrial(UP_AND_DOWN, policy, QUESTION, 1.15)
+    for _ in trial.rounds:
+        trial.go_on()
+    times = trial.world.score.plans_at_s
+    assert len(times) >= 2 and times[0] >= first_s
+    assert min(b - a for a, b in pairwise(times)) >= apart_s
+
+
+def test_conttune_doubles_what_is_behind_before_it_is_made_smaller() -> None:
+    """From 40 to 150 rows/s: twice 50 rows/s, then 18 slots (the most here, what 172.5 rows/s need) where 11 carry 100,
+    and once more, as those carry less than 18 times as much as one of 11."""
+    rise = RateSeries("rise", ((0.0, 40.0), (180.25, 150.0)), 1000.0)
+    trial = BacktestTrial(rise, "conttune", QUESTION, 1.15)
+    for _ in trial.rounds:
+        trial.go_on()
+    found = [planned_tps for _, planned_tps in trial.world.plans]
+    assert found[:2] == [100.0, pytest.approx(18 / 11 * 100)] and found[-1] >= 150
+    assert trial.world.score.backlog == 0.0

@@ -26,7 +26,7 @@ from headgate.lab.rate_policies.true_rates import whole_instances, worth_a_chang
 
 Floats = NDArray[np.float64]
 ALPHA, LOOK_S, WARM_S, ERROR = 1, 60, 20, 0.01
-SATURATED = 0.97
+SATURATED = 0.9  # measured; rows come by chance, and no reading is above 1
 LENGTHS = np.geomspace(0.5, 100.0, 25)
 
 
