@@ -13,7 +13,7 @@ from headgate.controller.models.task_models import Model, ModelSlot, Point
 from headgate.controller.replay.ideal_machines import Delays
 from headgate.lab.rate_policies.backtest_command import BacktestTrial, ranked, series_rows, winners
 from headgate.lab.rate_policies.backtest_inputs import RateSeries, of_rates
-from headgate.lab.rate_policies.backtest_world import BacktestQuestion, FluidWorld, PolicyScore
+from headgate.lab.rate_policies.backtest_world import BacktestQuestion, FluidWorld, PolicyScore, two_normal
 from headgate.lab.rate_policies.hindsight import fewest_slots, oracle_slot_seconds
 from headgate.lab.rate_policies.policy_rules import DECIDERS
 from headgate.lab.rate_policies.rule_turns import DeciderQuestion, Turn1s
@@ -151,6 +151,17 @@ def test_a_rule_of_others_stops_all_and_repeats_what_no_checkpoint_has() -> None
     assert score.behind_s() == pytest.approx(sum(stops))
     ours = went(Lazy(37.0, 80.0), question, True, 40.0, 120.0).score
     assert (ours.repeated, ours.short_rows) == (0.0, 0.0)
+
+
+def test_errors_of_measuring_are_normal_and_do_not_follow_from_each_other() -> None:
+    state, values = 1, []
+    for _ in range(20_000):
+        state, *both = two_normal(state)
+        values += both
+    assert sum(values) / len(values) == pytest.approx(0.0, abs=0.02)
+    assert sum(one * one for one in values) / len(values) == pytest.approx(1.0, abs=0.03)
+    assert sum(abs(one) > 1.96 for one in values) / len(values) == pytest.approx(0.05, abs=0.005)
+    assert sum(a * b for a, b in pairwise(values)) / len(values) == pytest.approx(0.0, abs=0.02)
 
 
 def test_rules_see_what_is_measured_and_not_what_is() -> None:

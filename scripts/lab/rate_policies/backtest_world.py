@@ -9,7 +9,7 @@ both to the same plans.
 
 from __future__ import annotations
 
-import random
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -189,6 +189,16 @@ BUSY_ERROR = 0.02  # of a busy share over a second, as read
 PROBATION_S = PROBATION_WINDOWS * ControllerSettings(run="").probation_window_s
 
 
+def two_normal(state: int) -> tuple[int, float, float]:
+    """(next state, two values of a standard normal distribution): Knuth's MMIX generator, Box and Muller's way."""
+    parts = []
+    for _ in range(2):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        parts.append(((state >> 11) + 1) / 2**53)
+    far = math.sqrt(-2 * math.log(parts[0]))
+    return state, far * math.cos(2 * math.pi * parts[1]), far * math.sin(2 * math.pi * parts[1])
+
+
 @dataclass(frozen=True)
 class BacktestQuestion:
     """What to plan with. vms: those that may be had, in order; the first plan's are there from the start. restart_s:
@@ -273,7 +283,7 @@ class FluidWorld:
     _counted: tuple[bool, int, int, float] | None = (
         None  # (is the coming plan counted?, slots, VMs, USD/h) of a span
     )
-    _chance: random.Random = field(default_factory=lambda: random.Random(20261201))
+    _errors: int = 20261201  # state of the generator of errors of measuring
 
     def __post_init__(self) -> None:
         self.score = PolicyScore(queue_s(self.question.topology), self.keeps)
@@ -388,8 +398,9 @@ class FluidWorld:
     def _measured(self, done_tps: float) -> tuple[float, float]:
         """(rows/s done, the part of the second that the slowest task's threads worked), as counted in a second: rows
         come by chance, so that work and rows are about √rows off, and the clock of work is a little off besides."""
-        chance = 1 + self._chance.gauss(0, 1) / max(1.0, done_tps) ** 0.5
-        busy = done_tps / max(self._carries_tps, 1e-9) * (1 + self._chance.gauss(0, BUSY_ERROR))
+        self._errors, rows_off, clock_off = two_normal(self._errors)
+        chance = 1 + rows_off / max(1.0, done_tps) ** 0.5
+        busy = done_tps / max(self._carries_tps, 1e-9) * (1 + BUSY_ERROR * clock_off)
         counted = max(0.0, min(chance, 1 / max(busy, 1e-9))) if busy > 0 else 0.0
         return done_tps * counted, min(1.0, busy * counted)
 
