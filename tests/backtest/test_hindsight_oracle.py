@@ -247,3 +247,11 @@ def test_conttune_doubles_what_is_behind_before_it_is_made_smaller() -> None:
     found = [planned_tps for _, planned_tps in trial.world.plans]
     assert found[:2] == [100.0, pytest.approx(18 / 11 * 100)] and found[-1] >= 150
     assert trial.world.score.backlog == 0.0
+
+
+def test_slots_of_a_plan_are_held_from_when_its_vms_are_there() -> None:
+    """6 slots on two VMs; 9 need a third, which takes 5 s."""
+    score = went(Lazy(37.0, 80.0), replace(QUESTION, delays=Delays(1.0, 5.0)), False, 40.0, 120.0).score
+    (planned_s,) = score.plans_at_s
+    expected = 6 * (planned_s + 5.0) + 9 * (score.seconds - planned_s - 5.0)
+    assert score.slot_seconds == pytest.approx(expected)
