@@ -1,13 +1,13 @@
 """Daedalus and Phoebe: the fewest slots with which what a re-plan or a failure leaves is caught up with in time. Pure.
 
-Daedalus: Pfister et al., ICPE 2024. Read in its code, pfisterb/daedalus at 9d64dd2: `execution_manager.py` (a look a
-minute, three minutes between plans, in ten minutes only what must be), `capacity.py` and `regression.py` (capacity
-by the line of throughput over CPU, at CPU 1), `recovery_time.py` and `config.py` (30 s down to scale up, 15 s to scale
+Daedalus: Pfister et al., ICPE 2024. Read in its code, pfisterb/daedalus at 9d64dd2: its execution manager (a look a
+minute, three minutes between plans, in ten minutes only what must be), capacity and regression (capacity
+by the line of throughput over CPU, at CPU 1), recovery time and config (30 s down to scale up, 15 s to scale
 down, 10 s since a checkpoint, at most 600 s). That code adds the time that it is down to a recovery that contains it;
 here it is counted once. Its corrections of the downtimes by a second at a time are left out.
 
 Phoebe: Geldenhuys et al., ICWS 2022. Read in its code, dos-group/phoebe at b664b0d: `execution/phoebe/Graph.java`
-(every ten minutes; not for one or two fewer), `analytics/app/recoverytime/models.py` (`eval_single`: what came since
+(every ten minutes; not for one or two fewer), the models of analytics/app/recoverytime (`eval_single`: what came since
 the checkpoint and while it was down is done, then what came meanwhile, and so on) and `phoebe.properties` (at most
 180 s). Its code rounds each of these times up to whole seconds, so that they never get shorter once more than half of
 the capacity is used, and twice the rate is needed; here they are exact. Its capacities are of profiles run before; here
