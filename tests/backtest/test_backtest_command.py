@@ -37,8 +37,9 @@ def test_json_has_a_schema_units_and_every_policy(rates: str) -> None:
     (series,) = found["series"]
     assert (series["name"], series["seconds"], series["peak_tps"]) == ("rates", 240.0, 400.0)
     rows = {row["policy"]: row for row in series["policies"]}
-    assert set(rows) == {"foresight", "static", "bare", "ds2", "hpa"}
-    assert sorted(row["rank"] for row in rows.values()) == [1, 2, 3, 4, 5]
+    rules = {"foresight", "static", "bare", "ds2", "hpa", "flink", "daedalus", "phoebe", "conttune"}
+    assert set(rows) == rules
+    assert sorted(row["rank"] for row in rows.values()) == list(range(1, len(rules) + 1))
     assert rows["bare"]["of_bare"] == 1.0 == rows["static"]["of_static"]
     assert rows["bare"]["planned_of_offered"] == pytest.approx(400.0 / series["mean_tps"], rel=0.01)
     assert all(
@@ -56,6 +57,29 @@ def test_one_policy_several_speeds_and_a_scale_of_ones_own(rates: str) -> None:
         ("rates/2", 120.0, 150.0),
     ]
     assert [row["policy"] for one in found["series"] for row in one["policies"]] == ["foresight"] * 2
+
+
+def test_several_parts_of_a_file_and_who_won_each(rates: str) -> None:
+    found = told(rates, "--policy", "ds2,hpa", "--set", "skip=0,60", "--set", "take=60", "--set", "peak=300")
+    first, second = found["series"]
+    assert [(one["name"], one["seconds"], one["mean_tps"]) for one in found["series"]] == [
+        ("rates", 60.0, 300.0),
+        ("rates@60", 60.0, 300.0),
+    ]
+    assert all(row["of_oracle"] >= 1.0 for one in (first, second) for row in one["policies"])
+    assert sum(row["wins"] for row in found["ranked"]) == 2
+    assert {row["late_enough"] for row in found["ranked"]} == {2}
+
+
+def test_rules_of_others_may_be_charged_for_their_restarts(rates: str) -> None:
+    arguments = (rates, "--policy", "foresight,ds2", "--set", "peak=300")
+    for free, charged in zip(
+        *(told(*arguments, "--set", f"restart-s={long_s}")["series"][0]["policies"] for long_s in (0, 20)),
+        strict=True,
+    ):
+        assert free["repeated"] == 0.0
+        ours = free["policy"] == "foresight"
+        assert (free == charged) == ours and (charged["repeated"] > 0.0) != ours
 
 
 def test_the_same_question_has_the_same_answer(rates: str) -> None:
@@ -100,6 +124,9 @@ def test_a_picture(rates: str, tmp_path: Path) -> None:
         (("RATES", "--set", "headroom=0.5"), InvalidInput, "--headroom"),
         (("RATES", "--set", "cut=nan"), InvalidInput, "--cut"),
         (("RATES", "--set", "time-scale=fast"), UsageError, "--time-scale"),
+        (("RATES", "--set", "skip=-1"), UsageError, "--skip"),
+        (("RATES", "--set", "skip=240"), InvalidInput, "is skipped"),
+        (("RATES", "--set", "restart-s=nan"), InvalidInput, "--restart-s"),
         (("RATES", "--set", "vary=wings=2"), UsageError, "no constant 'wings'"),
         (("RATES", "--set", "vary=quiet_s=soon"), UsageError, "no list of numbers"),
         (("RATES", "--plot", "x.gif"), UsageError, "x.gif"),

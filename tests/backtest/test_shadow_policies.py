@@ -17,6 +17,7 @@ from headgate.controller.knowledge import loop_events as t
 from headgate.controller.replay.exact_replay import ExactReplay, Moment
 from headgate.controller.replay.ideal_machines import Delays, IdealAccount, IdealWorld
 from headgate.controller.replay.trace_reading import Recording, tailed
+from headgate.lab.rate_policies.policy_rules import DECIDERS
 from headgate.lab.rate_policies.shadow_command import shadow
 from headgate.lab.rate_policies.shadow_policies import RUN, SHADOWS, Shadows
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -51,9 +52,7 @@ def test_all_policies_are_in_one_ranked_table(trace: Path) -> None:
     found = told(str(trace))
     assert found["schema"] == "headgate/shadow/v1" and found["seconds"] >= SECONDS - 1
     rows = by_policy(found["policies"])
-    assert (
-        set(rows) == set(SHADOWS) == {RUN, "foresight", "static", "bare", "ds2", "hpa", "lsa+rsm", "mba+sam"}
-    )
+    assert set(rows) == set(SHADOWS) == {RUN, *DECIDERS}
     assert [row["rank"] for row in found["policies"]] == list(range(1, len(SHADOWS) + 1))
     enough = [row["short_share"] <= 0.01 for row in found["policies"]]
     assert enough == sorted(enough, reverse=True), "who carries too little comes last"

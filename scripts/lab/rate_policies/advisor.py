@@ -17,7 +17,8 @@ import msgspec
 
 from headgate.controller.models.plans import Plan
 from headgate.lab.rate_policies.backtest_world import PHASE_S, BacktestQuestion, FluidWorld
-from headgate.lab.rate_policies.policy_rules import DeciderQuestion, Foresight, Turn1s
+from headgate.lab.rate_policies.policy_rules import Foresight
+from headgate.lab.rate_policies.rule_turns import DeciderQuestion, Turn1s
 from headgate.topology_runtime.rates.learned_season import LearnedSeason
 from headgate.topology_runtime.wording import counted
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,7 +26,8 @@ from headgate.lab.rate_policies.backtest_world import (
     rank_of,
     with_planner,
 )
-from headgate.lab.rate_policies.policy_rules import BARE, DECIDERS, OURS, STATIC, DeciderQuestion
+from headgate.lab.rate_policies.hindsight import fewest_slots, oracle_slot_seconds
+from headgate.lab.rate_policies.policy_rules import BARE, DECIDERS, MEASURES, OURS, STATIC
 from headgate.lab.rate_policies.rate_options import (
     check_numbers,
     chosen_policies,
@@ -34,6 +37,7 @@ from headgate.lab.rate_policies.rate_options import (
     number,
     season,
 )
+from headgate.lab.rate_policies.rule_turns import DeciderQuestion
 from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
@@ -54,15 +58,19 @@ PEAK_TPS = (
 CUT = 99.9
 MADE = "made:"
 SHOWN = (
-    "series", "rank", "policy", "of_static", "of_bare", "short_share", "late_share", "planned_of_offered", "plans",
-    "plans_in_a_minute_most", "moves", "usd",
+    "series", "rank", "policy", "of_static", "of_oracle", "short_share", "late_share", "p99_wait_s", "behind_s",
+    "plans", "plans_in_a_minute_most", "moves", "repeated", "usd",
 )  # fmt: skip
 
 
 @click.command(cls=SettingsCommand)
 @click.argument("rates", nargs=-1, metavar="RATES...")
 @click.option(
-    "--policy", "policies", multiple=True, metavar="P", help="foresight, static, … (default: the first five)."
+    "--policy",
+    "policies",
+    multiple=True,
+    metavar="P",
+    help="foresight, static, … (default: all but the last two).",
 )
 @click.option("--topology", default=TOPOLOGY, show_default=True, metavar="T", help="Plan for this topology.")
 @click.option("--models", metavar="DIR", help="… by these models (default: those of an example).")
@@ -76,10 +84,14 @@ SHOWN = (
     metavar="S",
     help="Of each file only the first N (default: all of it).",
 )
+@setting("--skip", "skips", metavar="S,T", default="0", help="… from S seconds on; several: each.")
 @number("--cut", CUT, "P", "Cut at this percentile.")
 @headroom
 @enact_s
 @machine_s
+@number(
+    "--restart-s", 0.0, "S", "Rules of others stop everything for so long, and repeat what no checkpoint has."
+)
 @season
 @setting("--vary", metavar="NAME=X,Y", help="Instead: foresight with other values of one constant.")
 @click.option(
@@ -92,22 +104,29 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
 
     Each policy plans with the same planner and models; what comes above the plan in force waits. Of each is reported:
     slot-seconds as a share of those of one plan for the peak, known in hindsight, with the headroom that every
-    plan has (of_static) and without (of_bare); rows that came above the plan in force (short_share), and that
-    waited longer than the tightest latency constraint, else 5 s (late_share); plans, moves, cost. The best carries
-    99 % on most series, with least slots.
+    plan has (of_static), and of an oracle's (of_oracle), who has what each moment needs; rows that came above the
+    plan in force (short_share), and that waited longer than the tightest latency constraint, else 5 s (late_share);
+    the wait of 99 of 100 rows; behind_s: from a rise until a plan is in force that carries it; plans, moves, cost.
+    The best carries 99 % on most series, with least slots; `wins` counts series on which it needed the fewest of
+    those with at most 1 % late rows.
 
     \b
     foresight   what the controller does
     static      one plan for the peak, with headroom
     bare        the same without
-    ds2         the right size for the mean of the last ten seconds
-    hpa         the size × measured use / wanted use, every 15 s
+    ds2         DS2: the right size for the last ten seconds, from true rates
+    hpa         Kubernetes: the size × use / 80 %, every 15 s
+    flink       Flink's autoscaler: utilisation of 70 ± 30 %, with its defaults
+    daedalus    recovers in ten minutes, by measured capacity and a forecast
+    phoebe      recovers in three minutes, by models and a forecast
+    conttune    by what sizes did before
     lsa+rsm     only by name: as the controller, with plans as in the paper
     mba+sam     likewise
 
     \b
     headgate lab backtest made:all
     headgate lab backtest rates.csv --set time-scale=144,720 -o json
+    headgate lab backtest rates.csv --set skip=0,86400 --set take=86400 --policy foresight,flink
     headgate lab backtest made:all --vary short_share=0.001,0.003,0.01"""
     from headgate.controller.planning_commands.plan_request import refuse_picture
     from headgate.lab.rate_policies.backtest_inputs import question_of
@@ -118,7 +137,7 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     check_scales(options)
     refuse_picture(plot)
     found = series_of(rates, options)
-    question = question_of(options)
+    question = replace(question_of(options), restart_s=options["restart_s"])
     if curve is not None:
         return show_curve(output, *curve, found, question, options)
     names = tuple(dict.fromkeys((*chosen, *MEASURES)))
@@ -171,17 +190,20 @@ def series_of(rates: Sequence[str], options: dict[str, Any]) -> list[RateSeries]
             "missing rates to try",
             hint="name them: headgate lab backtest FILE, or headgate lab backtest made:all",
         )
-    scales = scales_of(options["time_scales"])
+    scales = numbers_of("--time-scale", "factors", options["time_scales"])
+    skips = numbers_of("--skip", "seconds", options["skips"])
     found = []
     for what in rates:
         if what.startswith(MADE):
             name = what.removeprefix(MADE)
             found += [s.made(one) for one in s.SETS.get(name, (name,))]
             continue
-        for scale in scales:
-            name = Path(what).stem + (f"/{scale:g}" if scale != 1 else "")
+        for scale, skip_s in itertools.product(scales, skips):
+            name = (
+                Path(what).stem + (f"/{scale:g}" if scale != 1 else "") + (f"@{skip_s:g}" if skip_s else "")
+            )
             given = read(what, options["rate_scale"] or 1.0, scale)
-            found.append(s.of_rates(name, given, options["seconds"]))
+            found.append(s.of_rates(name, given, options["seconds"], skip_s))
     peak_tps = options["peak"] or (PEAK_TPS if options["rate_scale"] is None else None)
     cut = [one.cut(options["cut"]) for one in found]
     if faults := [f"{one.name}: nothing is offered" for one in cut if one.peak_tps <= 0]:
@@ -189,14 +211,15 @@ def series_of(rates: Sequence[str], options: dict[str, Any]) -> list[RateSeries]
     return [one.scaled(peak_tps) if peak_tps is not None else one for one in cut]
 
 
-def scales_of(text: str) -> tuple[float, ...]:
-    """`144,720` → factors. Raises UsageError."""
+def numbers_of(option: str, what: str, text: str) -> tuple[float, ...]:
+    """`144,720` → numbers of at least 0. Raises UsageError."""
     try:
-        return tuple(float(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(
-            f"--time-scale: {text!r} is no list of factors", hint="--set time-scale=144,720"
-        ) from error
+        found = tuple(float(part) for part in text.split(","))
+    except ValueError:
+        found = (math.nan,)
+    if not all(math.isfinite(one) and one >= 0 for one in found):
+        raise UsageError(f"{option}: {text!r} is no list of {what}", hint=f"--set {option[2:]}=144,720")
+    return found
 
 
 def season_of(path: Path | None, topology: str) -> LearnedSeason | None:
@@ -274,6 +297,7 @@ def show_curve(
 # ── Policies tried with series of rates, one after the other, and what came of it: rows, ranks, curves ───
 
 TURNS = 60  # in a piece of a trial
+LATE_MOST = 0.01  # of the rows: who has more late needs no fewer slots
 
 
 @dataclass
@@ -288,8 +312,10 @@ class BacktestTrial:
     season: LearnedSeason | None = None
 
     def __post_init__(self) -> None:
+        peak_tps = self.series.peak_tps
+        most = fewest_slots(self.question, peak_tps * self.headroom)  # a static plan's, as in their papers
         asked = DeciderQuestion(
-            self.question.topology, self.headroom, self.series.peak_tps, self.tuning, self.season
+            self.question.topology, self.headroom, peak_tps, self.tuning, self.season, most
         )
         self.world = FluidWorld(
             with_planner(self.policy, self.question),
@@ -321,8 +347,20 @@ def rounds_of(trials: Sequence[BacktestTrial]) -> list[BacktestTrial]:
 def series_rows(trials: Sequence[BacktestTrial]) -> list[Row]:
     """A row per trial of one series, the best first; some of them are of the static policies."""
     needed = {trial.policy: trial.world.score.slot_seconds for trial in trials}
-    rows = [trial.row(needed[STATIC], needed[BARE]) for trial in trials]
+    series, question = trials[0].series, trials[0].question
+    oracle = oracle_slot_seconds(series.spans(), lambda rate_tps: fewest_slots(question, rate_tps))
+    rows = []
+    for trial in trials:
+        of_oracle = round(needed[trial.policy] / (oracle * trial.world.score.seconds / series.seconds), 4)
+        rows.append({**trial.row(needed[STATIC], needed[BARE]), "of_oracle": of_oracle})
     return [{**row, "rank": place} for place, row in enumerate(sorted(rows, key=rank_of), 1)]
+
+
+def winners(rows: Sequence[Row]) -> dict[str, str]:
+    """Series → the policy that needed the fewest slot-seconds of those with at most 1 % late rows; those that know
+    the peak are not among them."""
+    rivals = [row for row in rows if row["policy"] not in MEASURES and row["late_share"] <= LATE_MOST]
+    return {row["series"]: row["policy"] for row in sorted(rivals, key=lambda row: -row["slot_seconds"])}
 
 
 def series_data(series: RateSeries, rows: Sequence[Row]) -> Row:
@@ -339,7 +377,7 @@ def series_data(series: RateSeries, rows: Sequence[Row]) -> Row:
 
 def ranked(rows: Sequence[Row]) -> list[Row]:
     """Each policy over all series; the one that carries enough on most of them first, then by what it needed."""
-    found = []
+    found, won = [], Counter(winners(rows).values())
     for policy in dict.fromkeys(row["policy"] for row in rows):
         mine = [row for row in rows if row["policy"] == policy]
         shares = [row["short_share"] for row in mine]
@@ -350,6 +388,9 @@ def ranked(rows: Sequence[Row]) -> list[Row]:
                 "carried_enough": sum(share <= SHORT_MOST for share in shares),
                 "of_static": round(sum(row["of_static"] for row in mine) / len(mine), 4),
                 "of_bare": round(sum(row["of_bare"] for row in mine) / len(mine), 4),
+                "of_oracle": round(sum(row["of_oracle"] for row in mine) / len(mine), 4),
+                "wins": won[policy],
+                "late_enough": sum(row["late_share"] <= LATE_MOST for row in mine),
                 "short_share": round(sum(shares) / len(mine), 6),
                 "short_share_most": max(shares),
                 "late_share": round(sum(row["late_share"] for row in mine) / len(mine), 6),

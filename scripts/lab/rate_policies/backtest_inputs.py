@@ -149,20 +149,21 @@ class RateSeries:
 
     @property
     def mean_tps(self) -> float:
-        return sum(tps * long_s for tps, long_s in self._spans()) / self.seconds
+        return sum(tps * long_s for tps, long_s in self.spans()) / self.seconds
 
-    def _spans(self) -> list[tuple[float, float]]:
+    def spans(self) -> list[tuple[float, float]]:
+        """(rows/s, s) of each step."""
         ends = [at_s for at_s, _ in self.steps[1:]] + [self.seconds]
         return [(tps, end - at_s) for (at_s, tps), end in zip(self.steps, ends, strict=True)]
 
     def cut(self, percentile: float) -> RateSeries:
         """Without what is above this percentile of the time."""
-        spans = sorted(self._spans())
+        spans = sorted(self.spans())
         left_s = self.seconds * (1 - percentile / 100)
         while len(spans) > 1 and left_s >= spans[-1][1]:
             left_s -= spans.pop()[1]
         most = spans[-1][0]
-        above = sum(long_s for tps, long_s in self._spans() if tps > most)
+        above = sum(long_s for tps, long_s in self.spans() if tps > most)
         steps = tuple((at_s, min(tps, most)) for at_s, tps in self.steps)
         return RateSeries(self.name, steps, self.seconds, most, above / self.seconds)
 
@@ -173,16 +174,22 @@ class RateSeries:
         return RateSeries(self.name, steps, self.seconds, self.cut_tps * factor, self.cut_share)
 
 
-def of_rates(name: str, rates: Rates, seconds: float | None) -> RateSeries:
-    """The steps of a rates file: once through, or the first `seconds` of them (going round if need be)."""
-    period_s = rates.period_s or (seconds or 0.0)
-    if not period_s:
-        raise InvalidInput(f"{name} has no end", cause="it is one rate for ever", hint="--seconds N")
-    long_s = seconds or period_s
+def of_rates(name: str, rates: Rates, seconds: float | None, skipped_s: float = 0.0) -> RateSeries:
+    """The steps of a rates file: once through, or `seconds` of them (going round if need be), from `skipped_s` on."""
+    period_s = rates.period_s or (skipped_s + (seconds or 0.0))
+    if not period_s - skipped_s > 0:
+        cause = "it is one rate for ever" if not rates.period_s else f"all of it is over after {period_s:g} s"
+        hint = "--set take=N" if not rates.period_s else "--set skip=S"
+        raise InvalidInput(
+            f"{name} has no end" if not rates.period_s else f"{name} is skipped", cause=cause, hint=hint
+        )
+    until_s = skipped_s + (seconds or period_s - skipped_s)
     steps = []
-    for turn in range(math.ceil(long_s / period_s)):
-        steps += [(turn * period_s + at_s, tps) for at_s, tps in rates.steps]
-    return RateSeries(name, tuple(step for step in steps if step[0] < long_s), long_s)
+    for turn in range(math.ceil(until_s / period_s)):
+        steps += [(turn * period_s + at_s - skipped_s, tps) for at_s, tps in rates.steps]
+    first_tps = next(tps for at_s, tps in reversed(steps) if at_s <= 0)
+    kept = tuple(step for step in steps if 0 < step[0] < until_s - skipped_s)
+    return RateSeries(name, ((0.0, first_tps), *kept), until_s - skipped_s)
 
 
 # ── made ones ───────────────────────────────────────────────────────────────────────────────────

@@ -9,6 +9,7 @@ both to the same plans.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple, Protocol
@@ -27,7 +28,8 @@ from headgate.controller.models.task_models import Model
 from headgate.controller.plan.planner import PlanRequest
 from headgate.controller.plan.predict.prediction import predict
 from headgate.controller.replay.ideal_machines import Delays
-from headgate.lab.rate_policies.policy_rules import PLANNERS, Decider, Turn1s
+from headgate.lab.rate_policies.policy_rules import PLANNERS
+from headgate.lab.rate_policies.rule_turns import Decider, Turn1s
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible
@@ -73,6 +75,7 @@ class PolicyScore:
     short_s: float = 0.0
     short_rows: float = 0.0
     moves: int = 0
+    repeated: float = 0.0
     plans_at_s: list[float] = field(default_factory=list)
     backlog: float = 0.0
     timeline: ScoreSeries = field(default_factory=lambda: ScoreSeries([], [], [], [], []))
@@ -89,34 +92,57 @@ class PolicyScore:
         if above > 1e-9 * rows:
             self.short_s += long_s
             self.short_rows += above
-        done = min(self.backlog + rows, carried_tps * long_s)
+        before, done = self.backlog, min(self.backlog + rows, carried_tps * long_s)
         self.backlog += rows - done
         if not self.keeps:
             return
-        for column, value in zip(
-            self.timeline, (self.seconds, rows / long_s, planned_tps, carried_tps, self.backlog), strict=True
-        ):
+        span = (self.seconds, rows / long_s, planned_tps, carried_tps, self.backlog)
+        came, all_done = self._came[-1] + rows, self._done[-1] + done
+        if before == self.backlog == 0 and self._goes_on(span):  # the last one is as long as both
+            for column in (*self.timeline, self._at_s, self._came, self._done):
+                column.pop()
+        for column, value in zip(self.timeline, span, strict=True):
             column.append(value)
         self._at_s.append(self.seconds)
-        self._came.append(self._came[-1] + rows)
-        self._done.append(self._done[-1] + done)
+        self._came.append(came)
+        self._done.append(all_done)
+
+    def _goes_on(self, span: tuple[float, ...]) -> bool:
+        """Is it the last one's rate, plan and queue?"""
+        last = [column[-1] for column in self.timeline[1:]] if self.timeline.at_s else []
+        return bool(last) and all(abs(a - b) <= 1e-9 * max(a, b) for a, b in zip(span[1:], last, strict=True))
 
     def held(self, long_s: float, slots: int, vms: int, usd_per_hour: float) -> None:
         self.slot_seconds += slots * long_s
         self.vm_seconds += vms * long_s
         self.usd += usd_per_hour * long_s / HOUR_S
 
-    def waits(self) -> tuple[float, float]:
-        """(rows that waited longer than they may, the longest wait in s), of those that were done."""
+    def waits(self) -> tuple[float, float, float]:
+        """(rows that waited longer than they may, the wait of 99 of 100 rows and the longest, in s); of those that
+        were not done, as long as they waited so far."""
         at_s, came, done = (np.array(column) for column in (self._at_s, self._came, self._done))
         rows = np.diff(came)
-        middle = (came[1:] + came[:-1]) / 2
-        order = np.flatnonzero(np.diff(done, prepend=-1.0) > 0)  # moments by which more was done than before
-        ends_s = np.interp(middle, done[order], at_s[order])
-        wait_s = np.maximum(0.0, ends_s - (at_s[1:] + at_s[:-1]) / 2)
-        known = middle <= done[-1]
-        wait_s = np.where(known, wait_s, at_s[-1] - (at_s[1:] + at_s[:-1]) / 2)
-        return float(rows[wait_s > self.may_wait_s].sum()), float(wait_s.max(initial=0.0))
+        some = rows > 0
+        rows, middle = rows[some], ((came[1:] + came[:-1]) / 2)[some]
+        due_s = ((at_s[1:] + at_s[:-1]) / 2)[some]
+        wait_s = np.maximum(0.0, np.interp(middle, done, at_s) - due_s)
+        wait_s = np.where(middle <= done[-1], wait_s, at_s[-1] - due_s)
+        by_wait = np.argsort(wait_s)
+        within = np.searchsorted(rows[by_wait].cumsum(), 0.99 * rows.sum())
+        p99_s = wait_s[by_wait[min(within, len(rows) - 1)]] if len(rows) else 0.0
+        return float(rows[wait_s > self.may_wait_s].sum()), float(p99_s), float(wait_s.max(initial=0.0))
+
+    def behind_s(self) -> float:
+        """From a rate above the plan in force until one is in force that carries what comes, in s: the middle one of
+        all such times; 0 if there was none."""
+        ends_s, offered, carried = (
+            np.array(column)
+            for column in (self.timeline.at_s, self.timeline.offered_tps, self.timeline.carried_tps)
+        )
+        above = np.concatenate([[False], offered > carried * (1 + 1e-9), [False]])
+        edges = np.flatnonzero(above[1:] != above[:-1]).reshape(-1, 2)
+        starts_s = np.concatenate([[0.0], ends_s])
+        return float(np.median(starts_s[edges[:, 1]] - starts_s[edges[:, 0]])) if len(edges) else 0.0
 
     @property
     def most_in_a_minute(self) -> int:
@@ -125,7 +151,7 @@ class PolicyScore:
 
     def row(self, policy: str, static: float, bare: float) -> Row:
         """The policy's line. static, bare: slot-seconds of one plan for the peak, with headroom and without."""
-        late, wait_s = self.waits()
+        late, p99_s, wait_s = self.waits()
         offered = max(self.offered, 1e-9)
         return {
             "policy": policy,
@@ -137,7 +163,10 @@ class PolicyScore:
             "short_s": round(self.short_s, 1),
             "late_share": round(late / offered, 6),
             "late_tuples": round(late, 1),
+            "p99_wait_s": round(p99_s, 2),
             "longest_wait_s": round(wait_s, 2),
+            "behind_s": round(self.behind_s(), 2),
+            "repeated": round(self.repeated, 1),
             "plans": len(self.plans_at_s),
             "plans_in_a_minute_most": self.most_in_a_minute,
             "moves": self.moves,
@@ -156,12 +185,25 @@ def rank_of(row: Row) -> tuple[bool, float, float]:
 HALF_S = 0.5
 KEPT = 64  # plans that are reckoned with
 PHASE_S = 0.25  # of the first turn: changes of a rate are not seen just as they come
+BUSY_ERROR = 0.02  # of a busy share over a second, as read
 PROBATION_S = PROBATION_WINDOWS * ControllerSettings(run="").probation_window_s
+
+
+def two_normal(state: int) -> tuple[int, float, float]:
+    """(next state, two values of a standard normal distribution): Knuth's MMIX generator, Box and Muller's way."""
+    parts = []
+    for _ in range(2):
+        state = (state * 6364136223846793005 + 1442695040888963407) % 2**64
+        parts.append(((state >> 11) + 1) / 2**53)
+    far = math.sqrt(-2 * math.log(parts[0]))
+    return state, far * math.cos(2 * math.pi * parts[1]), far * math.sin(2 * math.pi * parts[1])
 
 
 @dataclass(frozen=True)
 class BacktestQuestion:
-    """What to plan with. vms: those that may be had, in order; the first plan's are there from the start."""
+    """What to plan with. vms: those that may be had, in order; the first plan's are there from the start. restart_s:
+    a rule of others stops all for so long with each plan, and does again what was done since a checkpoint, of which
+    there is one every checkpoint_s; 0: all change plans as the controller does."""
 
     topology: Topology
     models: dict[str, Model]
@@ -172,6 +214,8 @@ class BacktestQuestion:
     routing: str = "weighted"
     interference: str = "cpu"
     best_that_fits: bool = False  # a first plan for less than asked for will do
+    restart_s: float = 0.0
+    checkpoint_s: float = 10.0
 
     def carries(self, plan: Plan) -> float:
         """What slots that share their CPU carry, whatever the planner reckons with."""
@@ -208,6 +252,7 @@ class _Rollout:
     slots_from_s: float
     in_force_s: float
     vms: tuple[str, ...]
+    stops: bool = False  # nothing is done from `slots_from_s` on until it is in force
 
 
 @dataclass
@@ -234,6 +279,11 @@ class FluidWorld:
     _coming: _Rollout | None = None
     _in_force_at_s: float = -1e9
     _left: frozenset[Slot] = frozenset()  # slots of threads that leave, until the plan is committed
+    _committed: bool = False
+    _counted: tuple[bool, int, int, float] | None = (
+        None  # (is the coming plan counted?, slots, VMs, USD/h) of a span
+    )
+    _errors: int = 20261201  # state of the generator of errors of measuring
 
     def __post_init__(self) -> None:
         self.score = PolicyScore(queue_s(self.question.topology), self.keeps)
@@ -278,16 +328,23 @@ class FluidWorld:
         self._moves_on(from_s)
         assert self.plan is not None
         rows = self.schedule.offered(round(to_s * NS)) - self.schedule.offered(round(from_s * NS))
-        self.score.span(to_s - from_s, rows, self.plan.rate_tps, self._carries_tps)
+        starts = self._coming is not None and from_s >= self._coming.slots_from_s
+        stopped = starts and self._coming is not None and self._coming.stops
+        self.score.span(to_s - from_s, rows, self.plan.rate_tps, 0.0 if stopped else self._carries_tps)
+        if self._counted is None or self._counted[0] != starts:
+            self._counted = (starts, *self._held_by(starts))
+        self.score.held(to_s - from_s, *self._counted[1:])
+        return rows
+
+    def _held_by(self, starts: bool) -> tuple[int, int, float]:
+        """(slots, VMs, USD/h) that are held. starts: threads of the coming plan are there, too."""
         slots = {thread.slot for thread in self._threads} | self._left
         on = set(self._on)
         if self._coming is not None:
             on |= set(self._coming.vms)
-            if from_s >= self._coming.slots_from_s:
+            if starts:
                 slots |= {thread.slot for thread in self._coming.threads}
-        usd = sum(vm.usd_per_hour for vm in self.question.vms if vm.vm in on)
-        self.score.held(to_s - from_s, len(slots), len(on), usd)
-        return rows
+        return len(slots), len(on), sum(vm.usd_per_hour for vm in self.question.vms if vm.vm in on)
 
     def _moves_on(self, at_s: float) -> None:
         """A plan comes into force, or is committed."""
@@ -298,7 +355,11 @@ class FluidWorld:
             self._carries_tps = new.carries_tps
             self._in_force_at_s = new.in_force_s
             self._on = tuple(dict.fromkeys((*self._on, *new.vms)))
-        if self._coming is None and (not self.held or at_s >= self._in_force_at_s + PROBATION_S):
+            self._committed, self._counted = False, None
+        if self._committed or self._coming is not None:
+            return
+        if not self.held or at_s >= self._in_force_at_s + PROBATION_S:
+            self._committed, self._counted = True, None
             self._left = frozenset()
             used = {thread.slot.vm for thread in self._threads}
             self._on = tuple(vm for vm in self._on if vm in used)
@@ -316,7 +377,8 @@ class FluidWorld:
                 Offer(halves, backlog=self.score.backlog),
                 plan.rate_tps if self._coming is None else self._coming.plan.rate_tps,
                 self._carries_tps,
-                done_tps,
+                len(plan.placement.by_slot()),
+                *self._measured(done_tps),
                 in_force_s,
                 self._past(at_s, in_force_s),
                 self._horizon(plan),
@@ -331,7 +393,25 @@ class FluidWorld:
             return
         self.score.plans_at_s.append(at_s)
         self.plans.append((at_s, new.plan.rate_tps))
-        self._coming = new
+        self._coming, self._counted = self._stopping(new, done_tps), None
+
+    def _measured(self, done_tps: float) -> tuple[float, float]:
+        """(rows/s done, the part of the second that the slowest task's threads worked), as counted in a second: rows
+        come by chance, so that work and rows are about √rows off, and the clock of work is a little off besides."""
+        self._errors, rows_off, clock_off = two_normal(self._errors)
+        chance = 1 + rows_off / max(1.0, done_tps) ** 0.5
+        busy = done_tps / max(self._carries_tps, 1e-9) * (1 + BUSY_ERROR * clock_off)
+        counted = max(0.0, min(chance, 1 / max(busy, 1e-9))) if busy > 0 else 0.0
+        return done_tps * counted, min(1.0, busy * counted)
+
+    def _stopping(self, new: _Rollout, done_tps: float) -> _Rollout:
+        """The plan as others bring it into force, who stop all: what is repeated comes first once it runs."""
+        if self.held or not self.question.restart_s:
+            return new
+        repeated = done_tps * (new.slots_from_s % self.question.checkpoint_s)
+        self.score.repeated += repeated
+        long_s = self.question.restart_s + repeated / max(new.carries_tps, 1e-9)
+        return replace(new, in_force_s=new.slots_from_s + long_s, stops=True)
 
     def _past(self, at_s: float, in_force_s: float | None) -> Past:
         plans = [(at_s - plan_s, rate_tps) for plan_s, rate_tps in self.plans[-KEPT:]]

@@ -19,7 +19,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "rate_scale": (1e-9, 1e9), "time_scale": (1e-6, 1e9), "past": (0.0, 1e6), "step": (1.0, 300.0),
     "every": (0.1, 3600.0), "max_vms": (1, 4096), "vm_slots": (1, 1024), "headroom": (1.0, 10.0),
     "enact_s": (0.0, 600.0), "machine_s": (0.0, 3600.0), "peak": (1e-3, 1e6), "cut": (50.0, 100.0),
-    "period": (1.0, 1e7), "skip": (0.0, 1e9),
+    "period": (1.0, 1e7), "skip": (0.0, 1e9), "restart_s": (0.0, 3600.0),
 }  # fmt: skip
 
 

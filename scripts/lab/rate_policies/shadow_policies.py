@@ -29,7 +29,8 @@ from headgate.lab.rate_policies.backtest_world import (
     rank_of,
     with_planner,
 )
-from headgate.lab.rate_policies.policy_rules import DECIDERS, MEASURES, OURS, DeciderQuestion
+from headgate.lab.rate_policies.policy_rules import DECIDERS, MEASURES, OURS
+from headgate.lab.rate_policies.rule_turns import DeciderQuestion
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import HeadgateError
@@ -52,7 +53,8 @@ class Shadow:
         self._begin()
 
     def _begin(self) -> None:
-        asked = DeciderQuestion(self._question.topology, self._headroom, self._peak_tps)
+        slots = sum(vm.slots for vm in self._question.vms)
+        asked = DeciderQuestion(self._question.topology, self._headroom, self._peak_tps, most_slots=slots)
         held = DECIDERS[self.policy] is DECIDERS[OURS]
         self.world = FluidWorld(self._question, DECIDERS[self.policy](asked), self._offer, held)
         self._turns: Iterator[float] = self.world.seconds(float("inf"))
