@@ -144,6 +144,7 @@ MAPPERS: dict[str, Mapper] = {
         (mapper_rules.over_slots,),
         spreads=True,
         by_traffic=True,
+        online=True,
     ),
     "optimal": Mapper(
         optimal_mapper,
