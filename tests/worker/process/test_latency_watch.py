@@ -10,7 +10,13 @@ import pytest
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Edge, LatencyConstraint, Task, Topology
-from headgate.topology_runtime.latency.latency_messages import ChannelSeen, LatencyReport, Pace, Paces
+from headgate.topology_runtime.latency.latency_messages import (
+    ChannelSeen,
+    LatencyReport,
+    Pace,
+    Paces,
+    ThreadSeen,
+)
 from headgate.topology_runtime.wire.messages import DataPlaneSettings, DesiredState, Route, ThreadSpec, Token
 from headgate.topology_runtime.worker.links.switchboard import Switchboard
 from headgate.topology_runtime.worker.meters import meter as mt
@@ -28,6 +34,22 @@ TOPOLOGY = Topology(
 )
 
 
+def line_in_one_slot(*unchained: str) -> Orders:
+    """source → parse → score → sink, threads 1 to 4, all in slot 0."""
+    names = "source", "parse", "score", "sink"
+    tasks = [
+        Task(name, "map" if n else "source", unchained=name in unchained) for n, name in enumerate(names)
+    ]
+    edges = tuple(map(Edge, names, names[1:]))
+    topology = Topology("line", tuple(tasks), edges, (LatencyConstraint(names, 300.0, 5.0),))
+    desired = DesiredState(
+        token=Token(1, 1, 1), phase="committed", run="r", topology=topology, user_paths=(), routes_number=1,
+        threads=tuple(ThreadSpec(thread, name, SLOTS[0]) for thread, name in enumerate(names, 1)),
+        routes=tuple(Route(n, ((n + 2, 1.0),)) for n in range(3)), settings=DataPlaneSettings(gap_s=0.001),
+    )  # fmt: skip
+    return orders_of(desired, SLOTS[0], 7)
+
+
 def orders(slot: Slot, number: int = 1) -> Orders:
     places = {SOURCE: ("source", 0), HERE: ("work", 1), THERE: ("work", 2), SINK: ("sink", 0)}
     desired = DesiredState(
@@ -42,10 +64,10 @@ def orders(slot: Slot, number: int = 1) -> Orders:
 class One:
     """A worker's watch, and what comes out of it."""
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot, obeyed: Orders | None = None) -> None:
         self.board = Switchboard(slot, 7, set())
         self.watch = LatencyWatch(self.board, mt.Meter(mt.create()), lambda most: 0)
-        self.watch.obey(orders(slot), 0)
+        self.watch.obey(obeyed or orders(slot), 0)
         self.now_s = 0
 
     def run(self, seconds: int, *words: LatencyReport | Paces) -> None:
@@ -117,6 +139,27 @@ def test_a_buffer_is_sized_from_what_it_can_hold() -> None:
     one.run(4, late(2000))
     (word,) = one.said()
     assert {pace.rows for pace in word.paces} == {200}
+
+
+@pytest.mark.parametrize(
+    ("unchained", "expected"),
+    [
+        ((), {1: {2}, 2: {3}, 3: {4}}),
+        (("parse",), {3: {4}}),
+        (("source", "score"), {}),
+    ],
+)
+def test_what_is_unchained_stays_so_whatever_a_limit_wants(
+    unchained: tuple[str, ...], expected: dict[int, set[int]]
+) -> None:
+    """The way between threads takes too long, which only chains would help."""
+    one = One(SLOTS[0], line_in_one_slot(*unchained))
+    channels = tuple(ChannelSeen(n, n + 1, 5, 0, 200 * MS) for n in (1, 2, 3))
+    busy = tuple(ThreadSeen(n, MS, 0.1) for n in (1, 2, 3, 4))
+    one.run(30, LatencyReport(SLOTS[0], 7, 1, channels, busy))
+    assert one.watch.chained == expected
+    (now,) = one.watch.now()
+    assert (now.standing, now.chained) == ("helpless", len(expected))
 
 
 @pytest.mark.parametrize(
