@@ -37,14 +37,14 @@ def greedy_matching(allocation: Allocation, room: Room) -> Placement:
     late, before = False, -1
     while not late and 0 < sum(board.left) != before:
         before = sum(board.left)
-        for task in order:
+        for task in (task for task in order if board.left[task]):
             slots.begin(task)
             while board.left[task] and not (late := now_s() > ends_s):
                 slot = slots.best(room.greedy)
                 if slot is None:
                     break
                 slots.put(slot)
-    for task in order:
+    for task in (task for task in order if board.left[task]):
         slots.begin(task)
         while board.left[task] and (slot := slots.lightest()) is not None:
             slots.put(slot)
