@@ -5,8 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from queue import Empty
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Edge, LatencyConstraint, Task, Topology
@@ -34,18 +36,20 @@ TOPOLOGY = Topology(
 )
 
 
-def line_in_one_slot(*unchained: str) -> Orders:
-    """source → parse → score → sink, threads 1 to 4, all in slot 0."""
+def line_in_one_slot(unchained: tuple[str, ...] = (), **more: Any) -> Orders:
+    """source → parse → score → sink, threads 1 to 4, all in slot 0; `other`, thread 5, also feeds parse. more: of the
+    task parse."""
     names = "source", "parse", "score", "sink"
-    tasks = [
-        Task(name, "map" if n else "source", unchained=name in unchained) for n, name in enumerate(names)
-    ]
-    edges = tuple(map(Edge, names, names[1:]))
+    kinds = {"source": "source", "other": "source"}
+    tasks = [Task(name, kinds.get(name, "map"), unchained=name in unchained) for name in (*names, "other")]
+    tasks[1] = replace(tasks[1], **more)
+    edges = (*map(Edge, names, names[1:]), Edge("other", "parse"))
     topology = Topology("line", tuple(tasks), edges, (LatencyConstraint(names, 300.0, 5.0),))
     desired = DesiredState(
         token=Token(1, 1, 1), phase="committed", run="r", topology=topology, user_paths=(), routes_number=1,
-        threads=tuple(ThreadSpec(thread, name, SLOTS[0]) for thread, name in enumerate(names, 1)),
-        routes=tuple(Route(n, ((n + 2, 1.0),)) for n in range(3)), settings=DataPlaneSettings(gap_s=0.001),
+        threads=tuple(ThreadSpec(thread, task.name, SLOTS[0]) for thread, task in enumerate(tasks, 1)),
+        routes=tuple(Route(n, ((to, 1.0),)) for n, to in enumerate((2, 3, 4, 2))),
+        settings=DataPlaneSettings(gap_s=0.001),
     )  # fmt: skip
     return orders_of(desired, SLOTS[0], 7)
 
@@ -144,22 +148,35 @@ def test_a_buffer_is_sized_from_what_it_can_hold() -> None:
 @pytest.mark.parametrize(
     ("unchained", "expected"),
     [
-        ((), {1: {2}, 2: {3}, 3: {4}}),
+        ((), {2: {3}, 3: {4}}),
         (("parse",), {3: {4}}),
-        (("source", "score"), {}),
+        (("score",), {}),
     ],
 )
 def test_what_is_unchained_stays_so_whatever_a_limit_wants(
     unchained: tuple[str, ...], expected: dict[int, set[int]]
 ) -> None:
-    """The way between threads takes too long, which only chains would help."""
-    one = One(SLOTS[0], line_in_one_slot(*unchained))
+    assert chained_for_a_limit(line_in_one_slot(unchained)) == expected
+
+
+@pytest.mark.parametrize("kind", [{"state": "keyed"}, {"exclusive": True}])
+def test_only_the_first_of_a_chain_may_have_several_inputs_and_none_is_keyed_or_exclusive(
+    kind: dict[str, Any],
+) -> None:
+    """parse gets rows by two edges, so it is the first, as paper 4 has it."""
+    assert chained_for_a_limit(line_in_one_slot()) == {2: {3}, 3: {4}}
+    assert chained_for_a_limit(line_in_one_slot(**kind)) == {3: {4}}
+
+
+def chained_for_a_limit(line: Orders) -> dict[int, frozenset[int]]:
+    """By its manager, when the way between threads takes too long, which only chains would help."""
+    one = One(SLOTS[0], line)
     channels = tuple(ChannelSeen(n, n + 1, 5, 0, 200 * MS) for n in (1, 2, 3))
     busy = tuple(ThreadSeen(n, MS, 0.1) for n in (1, 2, 3, 4))
     one.run(30, LatencyReport(SLOTS[0], 7, 1, channels, busy))
-    assert one.watch.chained == expected
     (now,) = one.watch.now()
-    assert (now.standing, now.chained) == ("helpless", len(expected))
+    assert (now.standing, now.chained) == ("helpless", sum(map(len, one.watch.chained.values())))
+    return one.watch.chained
 
 
 @pytest.mark.parametrize(

@@ -146,9 +146,14 @@ def chained_to(orders: Orders, thread: int, task: str, asked: frozenset[int] = f
 
 
 def may_be_run(orders: Orders, thread: int, slot: Slot) -> bool:
-    """May the one thread that it gets rows from run it, if that is in this slot? Not if it is exclusive, keyed or
-    unchained, gets rows by two edges or is to go, nor while every row is looked at."""
-    name = orders.task_of[thread]
-    task, alone = orders.topology.by_name[name], len(orders.topology.in_edges(name)) <= 1
+    """May the one thread that it gets rows from run it, if that is in this slot? Not if it gets rows by two edges."""
+    alone = len(orders.topology.in_edges(orders.task_of[thread])) <= 1
+    return alone and may_be_chained(orders, thread, slot)
+
+
+def may_be_chained(orders: Orders, thread: int, slot: Slot) -> bool:
+    """May it be in a chain of this slot, for a latency constraint also as the first? Not if it is exclusive, keyed or
+    unchained, or is to go, nor while every row is looked at."""
+    task = orders.topology.by_name[orders.task_of[thread]]
     plain = not (task.exclusive or task.unchained or task.state == "keyed" or orders.desired.settings.strict)
-    return alone and plain and orders.slot_of[thread] == slot and thread not in orders.leaving
+    return plain and orders.slot_of[thread] == slot and thread not in orders.leaving
