@@ -27,7 +27,7 @@ LIGHT, HEAVY = 0.4, 0.8  # below the one light, from the other on heavy
 
 
 @dataclass(slots=True)
-class Link:
+class LinkUse:
     """`words`: what the threads of its slots say to others and hear from them; `capacity`: what may be; `held`: threads
     of each task in its slots."""
 
@@ -37,18 +37,18 @@ class Link:
     held: Counter[int] = field(default_factory=Counter)
 
 
-def links_of(board: SlotRoom, said: list[float]) -> list[Link]:
+def links_of(board: SlotRoom, said: list[float]) -> list[LinkUse]:
     """Of the VMs, both ways, where sizes of rows and a link are known; one that nobody knows counts as the widest. Else
     each slot's own, which may say its equal part of all that is said."""
     known = {vm.vm: vm.bandwidth_bytes_per_s for vm in board.room.vms}
     widest = max((link for link in known.values() if link is not None), default=None)
     if widest is None or not any(flow.row_bytes for flow in board.room.flows):
         total = sum(one * task.threads for one, task in zip(said, board.tasks, strict=True)) or 1.0
-        return [Link((slot,), total / len(board.slots)) for slot in range(len(board.slots))]
+        return [LinkUse((slot,), total / len(board.slots)) for slot in range(len(board.slots))]
     of_vm: dict[str, list[int]] = {}
     for number, slot in enumerate(board.slots):
         of_vm.setdefault(slot.vm, []).append(number)
-    return [Link(tuple(slots), 2 * (known[vm] or widest)) for vm, slots in of_vm.items()]
+    return [LinkUse(tuple(slots), 2 * (known[vm] or widest)) for vm, slots in of_vm.items()]
 
 
 class SlotKinds:
@@ -62,7 +62,7 @@ class SlotKinds:
         links = links_of(board, self._said)
         self._most = sum(link.capacity for link in links) / len(board.slots)
         self._link_of = {slot: link for link in links for slot in link.slots}
-        self._holding: list[dict[int, Link]] = [{} for _ in board.tasks]  # links by their first slot
+        self._holding: list[dict[int, LinkUse]] = [{} for _ in board.tasks]  # links by their first slot
         for link in links:
             for slot in link.slots:
                 link.held.update(board.held[slot])
@@ -173,7 +173,7 @@ class SlotKinds:
         least = worse[fit].min()
         return int(rows[FIRST, fit & (worse <= least + EPSILON)].min())
 
-    def _kept(self, task: int, link: Link) -> float:
+    def _kept(self, task: int, link: LinkUse) -> float:
         """What one thread of a task says to those in the slots of a link, and hears from them."""
         return sum(
             each * link.held[other] for other, each in self.board.links[task].items() if other in link.held
