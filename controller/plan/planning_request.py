@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from headgate.controller.models.plans import MeasuredTraffic, Placement, Sure, TaskFlow, TaskState
 from headgate.controller.models.task_models import Model, missing_models, unsound
-from headgate.controller.plan.mappers.free_slots import Room, TopologySpread, Weights
+from headgate.controller.plan.mappers.free_slots import GreedyBounds, Room, TopologySpread, Weights
 from headgate.controller.plan.predict.prediction import INTERFERENCES, ROUTINGS
 from headgate.controller.plan.predict.slot_fit import memory_of_tasks
 from headgate.controller.plan.schedulers import pair_faults
@@ -59,6 +59,7 @@ class PlanRequest(msgspec.Struct, frozen=True):
     states: tuple[TaskState, ...] = ()
     state_most_bytes: int = 0
     p95_ms: float | None = None
+    greedy: GreedyBounds = GreedyBounds()
 
 
 def check(request: PlanRequest) -> None:
@@ -97,6 +98,7 @@ def check(request: PlanRequest) -> None:
             faults.append(
                 f"spread.{part}: expected a number from 0 to 1, got {getattr(request.spread, part)}"
             )
+    faults += request.greedy.faults()
     names = Counter(vm.vm for vm in (*request.vms, *request.may_add))
     faults += [f"vms: {name!r} is there {count} times" for name, count in names.items() if count > 1]
     faults += [
@@ -124,7 +126,8 @@ def room_of(request: PlanRequest) -> Room:
     ordered = sorted(vms, key=lambda vm: vm.vm not in kept)  # stable: else in the request's order
     flows = flows_measured(request) or flows_of(request.topology, request.rate_tps)
     memory = memory_of_tasks(request.topology, request.models, ordered)
-    return Room(tuple(ordered), request.excluded, pinned, request.weights, flows, (), request.spread, memory)
+    spread, greedy = request.spread, request.greedy
+    return Room(tuple(ordered), request.excluded, pinned, request.weights, flows, (), spread, memory, greedy)
 
 
 # ── What tasks send each other at the input rate: as it was measured, or by selectivities ───────────────

@@ -139,11 +139,12 @@ MAPPERS: dict[str, Mapper] = {
     "greedy-matching": Mapper(
         greedy_matching,
         "paper 3, Alg. 1",
-        "Greedy matching gives each task's threads, bunch by bunch, the slots that stay lightest by CPU and bandwidth "
-        "and deviate least.",
+        "Greedy matching gives each thread, those that need most first, the slot by which CPU and bandwidth of all "
+        "slots deviate least.",
         (mapper_rules.over_slots,),
         spreads=True,
         by_traffic=True,
+        online=True,
     ),
     "optimal": Mapper(
         optimal_mapper,

@@ -49,6 +49,10 @@ _SPREAD = (
     "α, β of the topology mapper: how many threads a slot may hold, from 0 (even) to 1; from which part of the tasks "
     "on empty slots come first (default: 0,0.5)."
 )
+_GREEDY = (
+    "D_CPU, D_BW, objective (deviation, utilization) and seconds of greedy matching: up to which parts of CPU and link "
+    "slots are used, by what, and how long (default: 1,inf,deviation,inf)."
+)
 
 
 @click.command()
@@ -105,6 +109,7 @@ _SPREAD = (
 )
 @click.option("--rsm-weights", metavar="M,C,N", help=_RSM_WEIGHTS)
 @click.option("--topology-spread", metavar="A,B", help=_SPREAD)
+@click.option("--greedy-bounds", metavar="C,B,WHAT,S", help=_GREEDY)
 @click.option("--routing", default="weighted", metavar="weighted|shuffle", show_default=True)
 @click.option("--interference", default="cpu", metavar="cpu|none", show_default=True)
 @click.option("--vm-sizes", metavar="4,2,1", help="Acquire VMs of these slots (default: 4,2,1).")
@@ -159,7 +164,15 @@ def plan(context: click.Context, /, output: Format, **options: Any) -> None:
 # ── Which question it is, and the options that only some of them take ───────────────────────────────────
 
 _VMS = {"vm_sizes", "prices", "mix", "vms", "slots", "max_usd_per_hour"}
-_PLANNING = {"from_trace", "search_seconds", "margin", "rsm_weights", "topology_spread", *_VMS}
+_PLANNING = {
+    "from_trace",
+    "search_seconds",
+    "margin",
+    "rsm_weights",
+    "topology_spread",
+    "greedy_bounds",
+    *_VMS,
+}
 _SCHEDULERS = {"allocator", "mapper", "planner"}
 _ALL = {"topology", "models", "paths", "routing", "interference", "output"}
 

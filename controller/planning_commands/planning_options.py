@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from headgate.controller.models.plans import Sure
     from headgate.controller.models.task_models import Model
-    from headgate.controller.plan.mappers.free_slots import TopologySpread, Weights
+    from headgate.controller.plan.mappers.free_slots import GreedyBounds, TopologySpread, Weights
     from headgate.topology_runtime.api.loading import Loaded
     from headgate.topology_runtime.api.topology import Topology
 
@@ -237,7 +237,7 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
     """The question behind the options of `headgate plan`, of which a caller may leave some out.
 
     Without a rate the request is for 1 row/s. Raises UsageError and InvalidInput."""
-    from headgate.controller.plan.mappers.free_slots import TopologySpread, Weights
+    from headgate.controller.plan.mappers.free_slots import GreedyBounds, TopologySpread, Weights
     from headgate.controller.plan.planner import PlanRequest
     from headgate.controller.plan.predict.prediction import refuse_below_floor
     from headgate.controller.plan.schedulers import mapper_for
@@ -269,6 +269,7 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
         interference=options.get("interference") or "cpu",
         weights=weights,
         spread=spread_of(options["topology_spread"]) if options.get("topology_spread") else TopologySpread(),
+        greedy=greedy_of(options["greedy_bounds"]) if options.get("greedy_bounds") else GreedyBounds(),
         fixed=acquire is None,
         sure=sure,
         traffic=traffic,
@@ -419,6 +420,29 @@ def spread_of(text: str) -> TopologySpread:
     if not (0 <= alpha <= 1 and 0 <= beta <= 1):
         raise UsageError(f"invalid --topology-spread: {text!r} has a number that is not from 0 to 1")
     return TopologySpread(alpha, beta)
+
+
+def greedy_of(text: str) -> GreedyBounds:
+    """`D_CPU,D_BW,objective,t_max` (or the first of them) → greedy matching's. Raises UsageError."""
+    from headgate.controller.plan.mappers.free_slots import OBJECTIVES, GreedyBounds
+
+    usual = GreedyBounds()
+    parts = [part.strip() for part in text.split(",")]
+    found = dict(zip(("cpu", "bandwidth", "objective", "seconds"), parts, strict=False))
+    objective = found.pop("objective", usual.objective)
+    try:
+        numbers = {name: float(part) for name, part in found.items()}
+    except ValueError:
+        numbers = {"cpu": math.nan}
+    bounds = GreedyBounds(**numbers, objective=objective)
+    faults = bounds.faults()
+    if len(parts) > 4 or faults:
+        raise UsageError(
+            f"invalid --greedy-bounds: {text!r} is not CPU,BANDWIDTH,{'|'.join(OBJECTIVES)},SECONDS",
+            faults=faults,
+            hint="give --greedy-bounds 0.9,1,deviation",
+        )
+    return bounds
 
 
 # ── A progress bar for planning commands that take over a second; on stderr, and only on a terminal ─────

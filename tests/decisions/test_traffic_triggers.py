@@ -1,4 +1,4 @@
-"""Paper 1's online triggers in the one loop, in virtual time: what is said between VMs, and loaded VMs."""
+"""Online triggers of papers 1 and 3 in the one loop, in virtual time: what is said between VMs, and loaded VMs."""
 
 from __future__ import annotations
 
@@ -106,17 +106,23 @@ def test_while_vms_vanish_at_once_nothing_is_moved():
 # ── load ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_a_vm_that_is_loaded_for_a_while_gets_another_placement():
-    """a uses twice what its model says: its slot is full, and by what was measured it gets one with less beside it."""
-    cores = {"a": 0.9, "b": 0.4, "c": 0.1, "d": 0.1}
-    world = TraffickedWorld(cores=cores, triggers=TrafficTriggers(every_s=1e6)).start().run(9)
+@pytest.mark.parametrize(
+    ("mapper", "cores", "dear", "others"),
+    [
+        ("traffic", {"a": 0.9, "b": 0.4, "c": 0.1, "d": 0.1}, "a", "bcd"),
+        ("greedy-matching", {"a": 0.1, "b": 0.1, "c": 0.5, "d": 0.45}, "c", "d"),
+    ],
+)
+def test_a_vm_that_is_loaded_for_a_while_gets_another_placement(mapper, cores, dear, others):
+    """Tasks that use more than their models say fill a slot, and by what was measured one of them gets another."""
+    world = TraffickedWorld(mapper=mapper, cores=cores, triggers=TrafficTriggers(every_s=1e6)).start().run(9)
     assert "vm_loaded" not in world.reasons()
     world.run(60)
     found = decided(world, "vm_loaded")
     load = found["evidence"]["load"]
     assert load["after"] < 0.95 * load["before"] and load["before"] > 0.9 and load["seconds"] >= 10
     where = world.where()
-    assert all(where["a"] != where[other] for other in "bcd")
+    assert all(where[dear] != where[other] for other in others)
 
 
 def test_a_load_that_no_placement_lightens_is_told_and_looked_at_now_and_then():

@@ -7,6 +7,7 @@ from itertools import pairwise, product
 from statistics import mean
 
 import pytest
+from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -54,7 +55,7 @@ class Line:
         constraint = LatencyConstraint(tuple(f"t{n}" for n in range(self.tasks)), self.limit_ms, 5.0)
         edges, default = tuple(range(self.tasks - 1)), Default(self.gap_ms, lambda _: self.rows)
         self.manager = PathManager(
-            (constraint,), PathPart(0, self.steps), edges, channels, default, frozenset(slot_of)
+            (constraint,), PathPart(0, self.steps), edges, channels, default, dict.fromkeys(slot_of, True)
         )
 
     def life_ms(self, pair: tuple[int, int]) -> float:
@@ -178,6 +179,74 @@ def test_no_more_than_nine_tenths_of_a_core_are_chained() -> None:
     line = Line(limit_ms=10.0, frame_ms=8.0, busy=0.31, rate=100.0)
     line.run(60)
     assert [acts.chained for acts in line.acts if acts.chained] == [((0, 1),)]
+
+
+@st.composite
+def slow_paths(draw: st.DrawFn) -> tuple[list[list[int]], dict[int, float], dict[int, bool]]:
+    """(threads of each task; how busy each is; those of this worker: may it be behind another)."""
+    widths = draw(st.lists(st.sampled_from([1] * 9 + [2]), min_size=2, max_size=7))
+    steps, number = [], 0
+    for width in widths:
+        steps.append(list(range(number, number + width)))
+        number += width
+    busy = {t: draw(st.sampled_from([0.0, 0.1, 0.3, 0.4, 0.5])) for t in range(number)}
+    where = {t: draw(st.sampled_from([True] * 9 + [False, None])) for t in range(number)}
+    return steps, busy, {t: behind for t, behind in where.items() if behind is not None}
+
+
+def series_as_printed(
+    steps: list[list[int]], busy: dict[int, float], here: dict[int, bool], chained: set[int]
+) -> list[int]:
+    """Section 3.5.2: the longest series of tasks of a sequence, here that of the first thread of each task, that may be
+    chained; of equals the first."""
+    of = [step[0] for step in steps]
+    best: list[int] = []
+    for first in range(len(of)):
+        for last in range(first + 1, len(of)):
+            series = of[first : last + 1]
+            in_one_process = all(t in here and t not in chained for t in series)
+            leaves_a_tenth = sum(busy[t] for t in series) < 0.9
+            one_channel_between = all(len(step) == 1 for step in steps[first : last + 1])
+            others_have_one_input = all(here.get(t) for t in series[1:])
+            if in_one_process and leaves_a_tenth and one_channel_between and others_have_one_input:
+                best = max(best, series, key=len)
+    return best
+
+
+@examples(400)
+@given(slow_paths())
+def test_the_longest_series_is_chained_as_printed(
+    path: tuple[list[list[int]], dict[int, float], dict[int, bool]],
+) -> None:
+    """Channels take long by themselves, those between the first threads longest; so one series after another is
+    chained, until there is none."""
+    steps, busy, here = path
+    slot_of = dict.fromkeys(busy, HERE)
+    between = [(frozenset(a), frozenset(b)) for a, b in pairwise(steps)]
+    manager = PathManager(
+        (LatencyConstraint(tuple(f"t{n}" for n in range(len(steps))), 10.0, 5.0),),
+        PathPart(0, tuple(map(frozenset, steps))),
+        tuple(range(len(between))),
+        tuple(Channels("shuffle", a, b, slot_of) for a, b in between),
+        Default(0.0, lambda _: 1),
+        here,
+    )
+    firsts = {step[0] for step in steps}
+    seen = tuple(
+        ChannelSeen(a, b, 10, 0, (100 + 10 * (a in firsts) + 10 * (b in firsts)) * MS)
+        for senders, receivers in between
+        for a in sorted(senders)
+        for b in sorted(receivers)
+    )
+    threads = tuple(ThreadSeen(thread, MS, part) for thread, part in busy.items())
+    chained: set[int] = set()
+    for now_s in range(200):
+        manager.take(LatencyReport(HERE, 1, 1, seen, threads), float(now_s))
+        if acts := manager.look(float(now_s)).chained:
+            expected = series_as_printed(steps, busy, here, chained)
+            assert list(acts) == list(pairwise(expected))
+            chained |= set(expected)
+    assert manager.now().standing == "helpless" and series_as_printed(steps, busy, here, chained) == []
 
 
 def test_throughput_is_bought_with_the_latency_that_is_allowed() -> None:

@@ -120,6 +120,14 @@ def test_a_topology_reads_as_it_flows() -> None:
     assert built.latency_constraints == (LatencyConstraint(("lines", "split", "long"), 300.0, 15.0),)
 
 
+def test_an_unchained_task_makes_another_topology() -> None:
+    flow, other = topology("t"), topology("t")
+    flow.source("a") >> flow.task("b") >> flow.task("c")
+    other.source("a") >> other.task("b").unchained() >> other.task("c")
+    assert [task.unchained for task in other.build().tasks] == [False, True, False]
+    assert flow.build().digest != other.build().digest
+
+
 def pairs_of(flow: Any) -> list[tuple[str, str]]:
     return [(edge.source, edge.target) for edge in flow.build().edges]
 

@@ -212,7 +212,8 @@ def test_fields_of_the_wrong_type_are_faults_too() -> None:
     assert faults_of(odd) == [
         "tasks[0].max_call_s: expected a number, got 'soon'",
         "tasks[1]: expected a mapping with the keys name, kind, run, params, model, static, state, "
-        "exclusive, max_call_s, side_effects, arriving, batched, offsets, timed, timestamps, state_version, got 'b'",
+        "exclusive, max_call_s, side_effects, arriving, batched, offsets, timed, timestamps, state_version, "
+        "unchained, got 'b'",
         "edges[0].grouping: expected one of shuffle, fields, all, global, direct, local, got 'some'",
     ]
 

@@ -161,7 +161,8 @@ def test_faults_of_type_and_of_rule_are_told_together() -> None:
         "tasks[2].nam: unknown key; did you mean 'name'?",
         "tasks[2].name: missing",
         "tasks[3]: expected a mapping with the keys name, kind, run, params, model, static, state, "
-        "exclusive, max_call_s, side_effects, arriving, batched, offsets, timed, timestamps, state_version, got 7",
+        "exclusive, max_call_s, side_effects, arriving, batched, offsets, timed, timestamps, state_version, "
+        "unchained, got 7",
         "tasks[4].exclusive: expected true or false, got 'yes'",
         "edges[0].form: unknown key; did you mean 'from'?",
         "edges[0].from: missing",

@@ -137,7 +137,18 @@ class End(Path):
 
     def side_effects(self, felt: bool = True) -> End:
         """Is what the task does felt outside? Then it is not run on sample rows (see `logic.side_effects`)."""
-        self.builder.mark(self.name, felt)
+        self.builder.mark(self.name, side_effects=felt)
+        return self
+
+    def unchained(self) -> End:
+        """Its threads neither run others nor are run by others: each call in its own thread, each row through a
+        buffer, also where chains would lower the latency.
+
+        >>> flow = topology("halves")
+        >>> _ = flow.source("numbers") >> flow.task("halve").unchained()
+        >>> [task.unchained for task in flow.build().tasks]
+        [False, True]"""
+        self.builder.mark(self.name, unchained=True)
         return self
 
     def timestamps(
@@ -265,10 +276,10 @@ class Builder:
         state: Literal["none", "keyed"] = "keyed" if keyed else "none"
         return self._add(Task(name, "map", None, params, model, static, state, exclusive, max_call_s), run)
 
-    def mark(self, name: str, side_effects: bool) -> None:
-        """Of the tasks of this name, whether what they do is felt outside."""
+    def mark(self, name: str, **said: bool) -> None:
+        """Of the tasks of this name, whether what they do is felt outside (`side_effects`), or they are `unchained`."""
         self.tasks = [
-            (msgspec.structs.replace(task, side_effects=side_effects) if task.name == name else task, run)
+            (msgspec.structs.replace(task, **said) if task.name == name else task, run)
             for task, run in self.tasks
         ]
 

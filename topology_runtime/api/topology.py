@@ -59,7 +59,8 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     source that cannot be read twice, whether its rows are taken as they come (None: as its code says); the others are
     paced by the offered rates. offsets: they come, and can be read again from an offset, as its code says. batched: its
     code takes the rows of a call together, as it says itself. timed: it has event time and timers, as its code says.
-    timestamps: of a source whose rows have an event time. state_version: of its states, as its code says."""
+    timestamps: of a source whose rows have an event time. state_version: of its states, as its code says. unchained:
+    its threads neither run others nor are run by others, whatever chaining would do (paper 4, section 3.6)."""
 
     name: str
     kind: Kind = "map"
@@ -77,6 +78,7 @@ class Task(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_default
     timed: bool = False
     timestamps: Timestamps | None = None
     state_version: int = 1
+    unchained: bool = False
 
     @property
     def spooled(self) -> bool:
@@ -259,7 +261,14 @@ class Topology(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_def
         ]
         edges = [[e.source, e.target, float(e.selectivity), e.grouping, e.key] for e in self.edges]
         times = [[t.name, t.timestamps] for t in self.tasks if t.timestamps is not None]
-        said = [self.name, plain, edges, *([times] if times else [])]
+        unchained = [t.name for t in self.tasks if t.unchained]
+        said = [
+            self.name,
+            plain,
+            edges,
+            *([times] if times else []),
+            *([{"unchained": unchained}] if unchained else []),
+        ]
         return digest_of(msgspec.json.encode(said, order="deterministic"))
 
 

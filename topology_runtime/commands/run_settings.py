@@ -28,7 +28,7 @@ RUN_SETTINGS: dict[str, dict[str, Any]] = {
     },
     "mapper": {
         "metavar": MAPPERS, "default": "sam", "show_default": True,
-        "help": "How threads are put into slots; traffic plans again by what it measures.",
+        "help": "How threads are put into slots; traffic and greedy-matching plan again by what they measure.",
     },
     "traffic_triggers": {
         "metavar": "WHEN", "default": DEFAULT_TRIGGERS, "show_default": True, "help": TRIGGERS_HELP,

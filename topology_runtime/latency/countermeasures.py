@@ -96,7 +96,7 @@ class Acts:
 
 class PathManager:
     """One part of a constraint. edges: the numbers of its edges; here: the threads of this worker that may be in a
-    chain."""
+    chain, and whether also behind another one."""
 
     def __init__(
         self,
@@ -105,7 +105,7 @@ class PathManager:
         edges: tuple[int, ...],
         channels: tuple[Channels, ...],
         default: Default,
-        here: frozenset[int],
+        here: Mapping[int, bool],
     ) -> None:
         self.constraint = part.constraint
         self._constraint, self._part = constraints[part.constraint], part
@@ -246,13 +246,14 @@ class PathManager:
         return Acts(chained=tuple(best))
 
     def _one_to_one(self, place: int, pair: Channel) -> bool:
-        """Both here, and nobody else sends to the one or is sent to by the other, on this edge."""
+        """Both here, nobody else sends to the one or is sent to by the other, on this edge, and the one may be behind
+        another."""
         sender, target = pair
         joined = self._channels[place]
         alone = joined.after(frozenset({sender})) == {target} and joined.before(frozenset({target})) == {
             sender
         }
-        return alone and self._here.issuperset(pair)
+        return alone and sender in self._here and self._here.get(target, False)
 
     def _longer(self, found: Judged) -> Acts | None:
         """There is room: back towards the default, or beyond where a thread is busy."""

@@ -95,7 +95,7 @@ def _named_numbers(
 
 DEFAULT_TRIGGERS = "every=60,saves=0.2,load=0.9,for=10"
 TRIGGERS_HELP = (
-    "When the mapper traffic plans again at the same rate: every so many s, where that saves more than this part of "
+    "When traffic or greedy-matching plans again by itself: every so many s, where that saves more than this part of "
     "what goes between VMs; for a VM above this load for so many s; first=dsm: the first plan by that mapper."
 )
 TRIGGER_NAMES = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 
 import msgspec
@@ -38,6 +39,34 @@ class TopologySpread(msgspec.Struct, frozen=True):
     beta: float = 0.5
 
 
+OBJECTIVES = ("deviation", "utilization")
+
+
+class GreedyBounds(msgspec.Struct, frozen=True):
+    """Of greedy matching (paper 3, Alg. 1). cpu, bandwidth: D_CPU and D_BW, up to which slots are used, as parts of
+    what they have; objective: "deviation" (R_dev) or "utilization" (R_utl); seconds: t_max."""
+
+    cpu: float = 1.0
+    bandwidth: float = math.inf
+    objective: str = "deviation"
+    seconds: float = math.inf
+
+    def faults(self) -> list[str]:
+        """What of it makes no sense.
+
+        >>> GreedyBounds(cpu=2.0).faults()
+        ['greedy.cpu: expected a number from 0 to 1, got 2.0']"""
+        found = []
+        if not 0 <= self.cpu <= 1:
+            found.append(f"greedy.cpu: expected a number from 0 to 1, got {self.cpu}")
+        for name in ("bandwidth", "seconds"):
+            if not getattr(self, name) >= 0:
+                found.append(f"greedy.{name}: expected a number of at least 0, got {getattr(self, name)}")
+        if self.objective not in OBJECTIVES:
+            found.append(f"greedy.objective: no {self.objective!r}, there are {', '.join(OBJECTIVES)}")
+        return found
+
+
 class Room(msgspec.Struct, frozen=True):
     """`vms` in filling order; `excluded` slots hold nothing; `pinned`: task of fixed size → slots of its
     threads, kept where they are usable. flows: what mappers go by that look at traffic, and at what feeds what; they
@@ -52,6 +81,7 @@ class Room(msgspec.Struct, frozen=True):
     works: tuple[TaskWork, ...] = ()
     spread: TopologySpread = TopologySpread()
     memory: float = 1.0
+    greedy: GreedyBounds = GreedyBounds()
 
     def slots(self) -> list[Slot]:
         """The usable slots in filling order."""

@@ -83,9 +83,9 @@ def _weighted(load: PlacementLoad) -> Split:
 
 @dataclass(slots=True)
 class _Variable:
-    """Groups of one task that need no telling apart: one group in a shared slot, or all those alone in
+    """Groups of one task that need no telling apart: those in shared slots that hold the same, or all those alone in
     theirs. `most_tps`: what they carry together; `weight`: their part of the task's rows by I(q);
-    `slot`: the shared slot or None; `cpu`: of that slot per row/s."""
+    `slot`: the first of the shared slots or None; `cpu`: of such a slot per row/s."""
 
     task: int
     members: list[int]
@@ -99,13 +99,20 @@ class _Program:
     """max Ω with Σ x = w Ω per task, x ≤ I(q), Σ C(q) x / I(q) + c Ω ≤ CPU left per shared slot, c for the
     tasks of fixed size.
 
-    Scaled: y = Ω / (Ω without the slots' limit) and u = x / most, all in [0, 1]."""
+    Scaled: y = Ω / (Ω without the slots' limit) and u = x / most, all in [0, 1].
+
+    Slots that hold the same count as one, by their sums: what shares reach they also reach with their means over these
+    slots, as rows and limits are linear. So the program grows with how many contents there are, not with slots."""
 
     def __init__(self, load: PlacementLoad, by_peak: list[float], most: RateLimit) -> None:
         assert load.cpu_left is not None
-        self.load, self.by_peak, self.most, self.cpu_left = load, by_peak, most, load.cpu_left
-        self.fixed = self._fixed()
-        self.variables = list(self._variables())
+        self.load, self.by_peak, self.most = load, by_peak, most
+        self.cpu_of_slot = load.cpu_left
+        fixed = self._fixed()
+        self.alike = self._alike(fixed)
+        self.cpu_left = {first: len(slots) * load.cpu_left[first] for first, slots in self.alike.items()}
+        self.fixed = {s: len(self.alike[s]) * used for s, used in fixed.items() if s in self.alike}
+        self.variables = list(self._variables(fixed))
         self.slots = sorted(self.fixed.keys() | {v.slot for v in self.variables if v.slot is not None})
 
     def solve(self) -> Split:
@@ -123,28 +130,50 @@ class _Program:
                 used[group.slot] = used.get(group.slot, 0.0) + self.load.cpu_of(g, even[g], 1.0)
         return used
 
-    def _variables(self) -> Iterator[_Variable]:
+    def _alike(self, fixed: dict[int, float]) -> dict[int, list[int]]:
+        """First slot → all slots that hold the same."""
+        groups, by_peak = self.load.groups, self.by_peak
+        firsts: dict[object, int] = {}
+        alike: dict[int, list[int]] = {}
+        for slot, members in enumerate(self.load.by_slot):
+            held = tuple(
+                sorted(
+                    (groups[g].task, by_peak[g], self.load.cpu_per_unit(g))
+                    for g in members
+                    if groups[g].peak_tps is not None
+                )
+            )
+            first = firsts.setdefault((held, fixed.get(slot, 0.0), self.cpu_of_slot[slot]), slot)
+            alike.setdefault(first, []).append(slot)
+        return alike
+
+    def _variables(self, fixed: dict[int, float]) -> Iterator[_Variable]:
         groups = self.load.groups
         sharers = [
-            sum(groups[g].peak_tps is not None for g in members) + (slot in self.fixed)
+            sum(groups[g].peak_tps is not None for g in members) + (slot in fixed)
             for slot, members in enumerate(self.load.by_slot)
         ]
+        first_of = {slot: first for first, slots in self.alike.items() for slot in slots}
         for task, members in enumerate(self.load.by_task):
             modelled = [g for g in members if groups[g].peak_tps is not None]
             alone = [g for g in modelled if sharers[groups[g].slot] == 1 and not self.load.copied[task]]
             if alone:
                 most_tps = sum(self._most(g) for g in alone)
                 yield _Variable(task, alone, most_tps, sum(self.by_peak[g] for g in alone))
+            shared: dict[int, list[int]] = {}
             for g in modelled:
                 if sharers[groups[g].slot] > 1 or self.load.copied[task]:
-                    slot, cpu = groups[g].slot, self.load.cpu_per_unit(g)
-                    yield _Variable(task, [g], groups[g].peak_tps or 0.0, self.by_peak[g], slot, cpu)
+                    shared.setdefault(first_of[groups[g].slot], []).append(g)
+            for slot, same in shared.items():
+                most_tps = sum(groups[g].peak_tps or 0.0 for g in same)
+                weight, cpu = sum(self.by_peak[g] for g in same), self.load.cpu_per_unit(same[0])
+                yield _Variable(task, same, most_tps, weight, slot, cpu)
 
     def _most(self, g: int) -> float:
         """What a group alone in its slot carries, next to tasks of fixed size."""
         group, cpu = self.load.groups[g], self.load.cpu_per_unit(g)
         peak_tps = group.peak_tps or 0.0
-        return min(peak_tps, self.cpu_left[group.slot] / cpu) if cpu > 0 else peak_tps
+        return min(peak_tps, self.cpu_of_slot[group.slot] / cpu) if cpu > 0 else peak_tps
 
     def _highest(self) -> tuple[float, dict[int, float]]:
         """(y, task → price of its rows)."""

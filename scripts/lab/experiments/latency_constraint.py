@@ -4,15 +4,17 @@
 
 `--parallel` threads of each stage over `--workers` VMs of one slot; all to all from the first stage to the second and
 from the fifth to the last, within a worker between. Buffers hold 256 rows of 128 bytes (32 KB), and leave two seconds
-after the one before if they are not full (`--gap 2000`: an ack must come back some time). Runs of two kinds, without
-and with the constraint in turns:
+after the one before if they are not full (`--gap 2000`: an ack must come back some time). Runs of two kinds, each
+without and with the constraint in turns; `--ways nothing,buffers,both --parallel 4` shows the paper's two steps apart
+(Fig. 7 to 9): no constraint, one that may change buffers only, as its tasks are unchained, and one that may chain as
+well, which it can only where a worker has one thread of a stage.
 
 low        rows at a low rate: mean latency at the sinks by the trace, over the last 20 s; and when it was above the
            limit last
 saturated  more rows than it can carry: rows/s at the sinks over the last 20 s
 
 The sinks' latencies count from when a row was due, in each of the sinks' threads: they share nothing with the sums that
-the managers of the constraint judge by. A JSON line each; `--picture FILE`: the first low run with the constraint.
+the managers of the constraint judge by. A JSON line each; `--picture FILE`: the first low run that may change most.
 """
 
 from __future__ import annotations
@@ -52,10 +54,11 @@ def end(row):
 
 video = topology("video")
 partition = video.source("partition", Streams, static=each)
-decode, merge, overlay, encode = (video.task(name, work, static=each) for name in {middle})
-serve = video.task("serve", end, static=each)
+decode, merge, overlay, encode = (video.task(name, work, static=each){unchained} for name in {middle})
+serve = video.task("serve", end, static=each){unchained}
 partition >> decode.local_first() >> merge.local_first() >> overlay.local_first() >> encode >> serve
 """
+WAYS = ("nothing", "buffers", "both")  # what a constraint may change
 CONSTRAINT = "video.latency(*{stages}, limit_ms={limit}, window_s=15)\n"
 
 
@@ -67,32 +70,48 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1600.0, help="rows/s, low")
     parser.add_argument("--flood", type=float, default=60_000.0, help="rows/s, saturated")
     parser.add_argument("--seconds", type=float, default=60.0)
+    parser.add_argument("--limit-ms", type=float, default=LIMIT_MS)
+    parser.add_argument("--kinds", default="low,saturated")
+    parser.add_argument(
+        "--ways", default="nothing,both", help=f"of {','.join(WAYS)}; the first is compared with"
+    )
     parser.add_argument("--picture", type=Path)
     asked = parser.parse_args()
-    found: dict[str, list[tuple[float, float]]] = {"low": [], "saturated": []}
+    first, *others = ways = asked.ways.split(",")
+    found: dict[str, list[dict[str, float]]] = {kind: [] for kind in asked.kinds.split(",")}
     with tempfile.TemporaryDirectory(prefix="headgate-latency-") as folder:
         for number in range(asked.runs):
-            for kind, rate in (("low", asked.rate), ("saturated", asked.flood)):
-                pair = []
-                for limited in (False, True):
-                    trace = run_once(Path(folder) / f"{kind}-{number}-{limited}", asked, rate, limited)
-                    told = low(trace, asked.seconds) if kind == "low" else saturated(trace, asked.seconds)
-                    say({"run": number, "kind": kind, "constraint": limited, **told})
-                    pair.append(told["mean_ms" if kind == "low" else "rows_per_s"])
-                    if asked.picture and (kind, number, limited) == ("low", 0, True):
-                        draw(trace, asked.picture)
-                found[kind].append((pair[0], pair[1]))
-    lower = [before / after for before, after in found["low"]]
-    kept = [after / before for before, after in found["saturated"]]
-    say({"latency is lower by": spread(lower), "throughput kept": spread(kept), "load": os.getloadavg()})
+            for kind, runs in found.items():
+                values = {}
+                for way in ways:
+                    rate = asked.rate if kind == "low" else asked.flood
+                    trace = run_once(Path(folder) / f"{kind}-{number}-{way}", asked, rate, way)
+                    told = (
+                        low(trace, asked.seconds, asked.limit_ms)
+                        if kind == "low"
+                        else saturated(trace, asked.seconds)
+                    )
+                    say({"run": number, "kind": kind, "may change": way, **told})
+                    values[way] = told["mean_ms" if kind == "low" else "rows_per_s"]
+                    if asked.picture and (kind, number, way) == ("low", 0, ways[-1]):
+                        draw(trace, asked.picture, asked.limit_ms)
+                runs.append(values)
+    for way in others:
+        ratios = {
+            "latency is lower by": [run[first] / run[way] for run in found.get("low", [])],
+            "throughput kept": [run[way] / run[first] for run in found.get("saturated", [])],
+        }
+        say({"may change": way, **{what: spread(values) for what, values in ratios.items() if values}})
+    say({"load": os.getloadavg()})
 
 
-def run_once(folder: Path, asked: argparse.Namespace, rate: float, limited: bool) -> Path:
+def run_once(folder: Path, asked: argparse.Namespace, rate: float, way: str) -> Path:
     """One run; its trace."""
     folder.mkdir()
     cpu = 0.9 * asked.workers / (asked.parallel * len(STAGES))
-    text = TASKS.format(parallel=asked.parallel, cpu=round(cpu, 5), middle=STAGES[1:-1])
-    text += CONSTRAINT.format(stages=STAGES, limit=LIMIT_MS) if limited else ""
+    unchained = ".unchained()" if way == "buffers" else ""
+    text = TASKS.format(parallel=asked.parallel, cpu=round(cpu, 5), middle=STAGES[1:-1], unchained=unchained)
+    text += CONSTRAINT.format(stages=STAGES, limit=asked.limit_ms) if way != "nothing" else ""
     (folder / "stages.py").write_text(text)
     words = [
         "up", "stages.py:video", "--rates", str(rate), "--vms", ",".join(["1"] * asked.workers), "--slot-cores", "0.4",
@@ -127,10 +146,10 @@ def seconds_of(trace: Path) -> list[tuple[float, float, float]]:
     return [(row["at_s"], row["mean_s"] * 1000, row["tuples"]) for row in rows]
 
 
-def low(trace: Path, seconds: float) -> dict[str, float]:
+def low(trace: Path, seconds: float, limit_ms: float) -> dict[str, float]:
     every = seconds_of(trace)
     last = [(ms, rows) for at_s, ms, rows in every if at_s > seconds - 20]
-    met = max([at_s for at_s, ms, _ in every if ms > LIMIT_MS], default=0.0)
+    met = max([at_s for at_s, ms, _ in every if ms > limit_ms], default=0.0)
     return {"mean_ms": round(sum(ms * n for ms, n in last) / sum(n for _, n in last), 2), "met_after_s": met}
 
 
@@ -146,7 +165,7 @@ def spread(values: list[float]) -> dict[str, float]:
     }  # fmt: skip
 
 
-def draw(trace: Path, path: Path) -> None:
+def draw(trace: Path, path: Path, limit_ms: float) -> None:
     """Figure 9 again: what a row waits and works, stage by stage, second by second."""
     import matplotlib
 
@@ -174,7 +193,7 @@ def draw(trace: Path, path: Path) -> None:
     axes.stackplot(
         seconds, layers, colors=[colours[what] for _, what in kinds], edgecolor="white", linewidth=0.3
     )
-    axes.axhline(LIMIT_MS, color="black", linestyle="-.", linewidth=1)
+    axes.axhline(limit_ms, color="black", linestyle="-.", linewidth=1)
     sinks = seconds_of(trace)
     axes.plot(
         [s for s, _, _ in sinks],

@@ -177,6 +177,22 @@ def gains(cells: Sequence[Data]) -> list[float]:
     ]
 
 
+def by_latency(cells: Sequence[Data], key: str) -> list[str]:
+    """Shapes, or pairs, by rising median latency: of a shape the median of its cells, of a pair the geometric mean of
+    its cells over those of their shapes, since a pair may lack a shape (paper 0, section 8.6, Fig. 13)."""
+    cells = [cell for cell in cells if cell.get("latency")]
+    of_shape = {
+        shape: median(cell["latency"]["p50_s"] for cell in cells if cell["shape"] == shape)
+        for shape in {cell["shape"] for cell in cells}
+    }
+    if key == "shape":
+        return sorted(of_shape, key=of_shape.__getitem__)
+    parts: dict[str, list[float]] = {}
+    for cell in cells:
+        parts.setdefault(cell[key], []).append(cell["latency"]["p50_s"] / of_shape[cell["shape"]])
+    return sorted(parts, key=lambda one: mean(map(math.log, parts[one])))
+
+
 def slots_per_rate(cells: Sequence[Data], shape: str, routing: str) -> Data | None:
     """Slots that MBA+SAM and LSA+RSM have for each row/s that they achieve, and the ratio of the two: slots at the
     same achieved rate. None when one of them is missing."""

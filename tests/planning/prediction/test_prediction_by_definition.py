@@ -68,9 +68,9 @@ class World:
 
 
 @st.composite
-def worlds(draw: st.DrawFn) -> World:
+def worlds(draw: st.DrawFn, groupings: tuple[str, ...] = ("shuffle", "fields", "all")) -> World:
     """Any topology, with any threads in any slots."""
-    topology = with_use(draw(topologies(("shuffle", "fields", "all"))), draw(EACH), draw(EACH))
+    topology = with_use(draw(topologies(groupings)), draw(EACH), draw(EACH))
     known = {task.name: draw(models(task.name)) for task in topology.tasks if task.static is None}
     bundles = []
     for place, task in enumerate(topology.breadth_first):
@@ -181,6 +181,51 @@ def test_the_rate_is_the_highest_there_is(world, routing, interference):
         world.topology, world.known, world.placement, VMS, routing=routing, interference=interference
     )
     assert found.rate_tps == pytest.approx(highest(world, routing, interference), rel=1e-5, abs=1e-6)
+
+
+@pytest.mark.parametrize(("reserved", "each"), [(0.1, 0.0), (0.0, 0.004)])
+def test_slots_whose_rest_is_taken_by_others_are_not_the_same(reserved, each):
+    """`a` and `b` are alike in both slots; in one of them is the sink as well."""
+    *tasks, sink = with_use(chain("a", "b", ends=True), 0.0, each).tasks
+    static = replace(sink.static, cpu=reserved)
+    topology = replace(chain("a", "b", ends=True), tasks=(*tasks, replace(sink, static=static)))
+    known = {name: model_of(name, (1, 100, 0.8, 0.1)) for name in "ab"}
+    held = [(0, "source"), (1, "a"), (1, "b"), (2, "a"), (2, "b"), (2, "sink")]
+    world = World(topology, known, Placement(tuple(Bundle(SLOTS[slot], task, 1) for slot, task in held)))
+    found = predict(topology, known, world.placement, VMS)
+    assert found.rate_tps == pytest.approx(highest(world, "weighted", "cpu"), rel=1e-6)
+    of_slot = [sum(share.share for share in found.shares if share.slot == slot) for slot in SLOTS[1:3]]
+    assert of_slot[0] > of_slot[1] - 1  # the sink's share is 1
+
+
+@examples(300)
+@given(worlds(("shuffle", "fields")), st.integers(2, 4))
+def test_as_many_times_the_slots_carry_as_many_times_the_rate_and_the_same_ones_get_the_same(world, times):
+    """All of it several times over, in slots of their own."""
+    tasks = [
+        replace(
+            task, static=replace(s, threads=s.threads * times, cpu=s.cpu * times, memory=s.memory * times)
+        )
+        if (s := task.static)
+        else task
+        for task in world.topology.tasks
+    ]
+    topology = replace(world.topology, tasks=tuple(tasks))
+    vms = tuple(Vm(f"{vm.vm}-{n}", vm.slots) for n in range(times) for vm in VMS)
+    bundles = [
+        replace(bundle, slot=Slot(f"{bundle.slot.vm}-{n}", bundle.slot.number))
+        for n in range(times)
+        for bundle in world.placement.bundles
+    ]
+    once = predict(world.topology, world.known, world.placement, VMS)
+    found = predict(topology, world.known, Placement(tuple(bundles)), vms)
+    assert found.rate_tps == pytest.approx(times * once.rate_tps, rel=1e-5, abs=1e-6)
+    of_copies: dict[tuple[str, str, int], list[float]] = {}
+    for share in found.shares:
+        at = share.task, share.slot.vm.split("-")[0], share.slot.number
+        of_copies.setdefault(at, []).append(share.share)
+    for same in of_copies.values():
+        assert same == pytest.approx([same[0]] * times, rel=1e-9)
 
 
 @examples(150)

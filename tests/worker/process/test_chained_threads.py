@@ -107,6 +107,11 @@ def test_neither_exclusive_nor_keyed(kind: dict[str, Any]) -> None:
     assert ("parse", "score") not in found and ("source", "parse") in found
 
 
+def test_an_unchained_task_neither_runs_nor_is_run() -> None:
+    assert chains(score={"unchained": True}) == {("source", "parse")}
+    assert chains(source={"unchained": True}) == {("parse", "score"), ("score", "sink")}
+
+
 def test_not_where_edges_meet_but_where_they_part() -> None:
     edges = (Edge("source", "parse"), Edge("source", "other"), Edge("parse", "sink"), Edge("other", "sink"))
     places = {"source": [HERE], "parse": [HERE], "other": [HERE], "sink": [HERE]}

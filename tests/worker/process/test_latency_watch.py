@@ -5,12 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from queue import Empty
+from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Edge, LatencyConstraint, Task, Topology
-from headgate.topology_runtime.latency.latency_messages import ChannelSeen, LatencyReport, Pace, Paces
+from headgate.topology_runtime.latency.latency_messages import (
+    ChannelSeen,
+    LatencyReport,
+    Pace,
+    Paces,
+    ThreadSeen,
+)
 from headgate.topology_runtime.wire.messages import DataPlaneSettings, DesiredState, Route, ThreadSpec, Token
 from headgate.topology_runtime.worker.links.switchboard import Switchboard
 from headgate.topology_runtime.worker.meters import meter as mt
@@ -28,6 +36,24 @@ TOPOLOGY = Topology(
 )
 
 
+def line_in_one_slot(unchained: tuple[str, ...] = (), **more: Any) -> Orders:
+    """source → parse → score → sink, threads 1 to 4, all in slot 0; `other`, thread 5, also feeds parse. more: of the
+    task parse."""
+    names = "source", "parse", "score", "sink"
+    kinds = {"source": "source", "other": "source"}
+    tasks = [Task(name, kinds.get(name, "map"), unchained=name in unchained) for name in (*names, "other")]
+    tasks[1] = replace(tasks[1], **more)
+    edges = (*map(Edge, names, names[1:]), Edge("other", "parse"))
+    topology = Topology("line", tuple(tasks), edges, (LatencyConstraint(names, 300.0, 5.0),))
+    desired = DesiredState(
+        token=Token(1, 1, 1), phase="committed", run="r", topology=topology, user_paths=(), routes_number=1,
+        threads=tuple(ThreadSpec(thread, task.name, SLOTS[0]) for thread, task in enumerate(tasks, 1)),
+        routes=tuple(Route(n, ((to, 1.0),)) for n, to in enumerate((2, 3, 4, 2))),
+        settings=DataPlaneSettings(gap_s=0.001),
+    )  # fmt: skip
+    return orders_of(desired, SLOTS[0], 7)
+
+
 def orders(slot: Slot, number: int = 1) -> Orders:
     places = {SOURCE: ("source", 0), HERE: ("work", 1), THERE: ("work", 2), SINK: ("sink", 0)}
     desired = DesiredState(
@@ -42,10 +68,10 @@ def orders(slot: Slot, number: int = 1) -> Orders:
 class One:
     """A worker's watch, and what comes out of it."""
 
-    def __init__(self, slot: Slot) -> None:
+    def __init__(self, slot: Slot, obeyed: Orders | None = None) -> None:
         self.board = Switchboard(slot, 7, set())
         self.watch = LatencyWatch(self.board, mt.Meter(mt.create()), lambda most: 0)
-        self.watch.obey(orders(slot), 0)
+        self.watch.obey(obeyed or orders(slot), 0)
         self.now_s = 0
 
     def run(self, seconds: int, *words: LatencyReport | Paces) -> None:
@@ -117,6 +143,40 @@ def test_a_buffer_is_sized_from_what_it_can_hold() -> None:
     one.run(4, late(2000))
     (word,) = one.said()
     assert {pace.rows for pace in word.paces} == {200}
+
+
+@pytest.mark.parametrize(
+    ("unchained", "expected"),
+    [
+        ((), {2: {3}, 3: {4}}),
+        (("parse",), {3: {4}}),
+        (("score",), {}),
+    ],
+)
+def test_what_is_unchained_stays_so_whatever_a_limit_wants(
+    unchained: tuple[str, ...], expected: dict[int, set[int]]
+) -> None:
+    assert chained_for_a_limit(line_in_one_slot(unchained)) == expected
+
+
+@pytest.mark.parametrize("kind", [{"state": "keyed"}, {"exclusive": True}])
+def test_only_the_first_of_a_chain_may_have_several_inputs_and_none_is_keyed_or_exclusive(
+    kind: dict[str, Any],
+) -> None:
+    """parse gets rows by two edges, so it is the first, as paper 4 has it."""
+    assert chained_for_a_limit(line_in_one_slot()) == {2: {3}, 3: {4}}
+    assert chained_for_a_limit(line_in_one_slot(**kind)) == {3: {4}}
+
+
+def chained_for_a_limit(line: Orders) -> dict[int, frozenset[int]]:
+    """By its manager, when the way between threads takes too long, which only chains would help."""
+    one = One(SLOTS[0], line)
+    channels = tuple(ChannelSeen(n, n + 1, 5, 0, 200 * MS) for n in (1, 2, 3))
+    busy = tuple(ThreadSeen(n, MS, 0.1) for n in (1, 2, 3, 4))
+    one.run(30, LatencyReport(SLOTS[0], 7, 1, channels, busy))
+    (now,) = one.watch.now()
+    assert (now.standing, now.chained) == ("helpless", sum(map(len, one.watch.chained.values())))
+    return one.watch.chained
 
 
 @pytest.mark.parametrize(

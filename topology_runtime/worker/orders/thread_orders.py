@@ -129,8 +129,10 @@ def orders_of(desired: DesiredState, slot: Slot, incarnation: int) -> Orders:
 
 def chained_to(orders: Orders, thread: int, task: str, asked: frozenset[int] = frozenset()) -> frozenset[int]:
     """The threads that this thread of `task` may run, by these orders; `asked`: those that it is to run for a latency
-    constraint, whether they compute or wait."""
+    constraint, whether they compute or wait. None, where the topology says that its task is unchained."""
     found: list[int] = []
+    if orders.topology.by_name[task].unchained:
+        return frozenset()
     for _, edge in orders.topology.out_edges(task):
         before, after = (frozenset(orders.threads_of.get(name, ())) for name in (task, edge.target))
         channels = Channels(edge.grouping, before, after, orders.slot_of)
@@ -144,9 +146,14 @@ def chained_to(orders: Orders, thread: int, task: str, asked: frozenset[int] = f
 
 
 def may_be_run(orders: Orders, thread: int, slot: Slot) -> bool:
-    """May the one thread that it gets rows from run it, if that is in this slot? Not if it is exclusive or keyed, gets
-    rows by two edges or is to go, nor while every row is looked at."""
-    name = orders.task_of[thread]
-    task, alone = orders.topology.by_name[name], len(orders.topology.in_edges(name)) <= 1
-    plain = not task.exclusive and task.state != "keyed" and not orders.desired.settings.strict
-    return alone and plain and orders.slot_of[thread] == slot and thread not in orders.leaving
+    """May the one thread that it gets rows from run it, if that is in this slot? Not if it gets rows by two edges."""
+    alone = len(orders.topology.in_edges(orders.task_of[thread])) <= 1
+    return alone and may_be_chained(orders, thread, slot)
+
+
+def may_be_chained(orders: Orders, thread: int, slot: Slot) -> bool:
+    """May it be in a chain of this slot, for a latency constraint also as the first? Not if it is exclusive, keyed or
+    unchained, or is to go, nor while every row is looked at."""
+    task = orders.topology.by_name[orders.task_of[thread]]
+    plain = not (task.exclusive or task.unchained or task.state == "keyed" or orders.desired.settings.strict)
+    return plain and orders.slot_of[thread] == slot and thread not in orders.leaving

@@ -29,7 +29,7 @@ from headgate.topology_runtime.worker.links.peer_links import taken
 from headgate.topology_runtime.worker.links.switchboard import Switchboard
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.meters.meter import Meter
-from headgate.topology_runtime.worker.orders.thread_orders import Orders, may_be_run
+from headgate.topology_runtime.worker.orders.thread_orders import Orders, may_be_chained, may_be_run
 
 NS = 1_000_000_000
 INTERVAL_NS = NS  # between two reports to one manager
@@ -133,7 +133,11 @@ class LatencyWatch:
     ) -> Iterator[PathManager]:
         topology, settings = orders.topology, orders.desired.settings
         default = Default(settings.gap_s * 1000, orders.cap_of)
-        here = frozenset(t for t in orders.task_of if may_be_run(orders, t, self._slot))
+        here = {
+            thread: may_be_run(orders, thread, self._slot)
+            for thread in orders.task_of
+            if may_be_chained(orders, thread, self._slot)
+        }
         for part in manager.parts:
             path = topology.latency_constraints[part.constraint].path
             edges = [edge_between(topology, *pair) for pair in pairwise(path)]
