@@ -1,9 +1,9 @@
 """Paper 2's algorithms as they are printed, task by task, with no more state than the paper has.
 
-Written from Alg. 1 to 5 and their text alone, as a reference for `task_level` and `top_down` as printed. What cannot run
-as it is printed is read so: σ and k are of costs of tasks; the second slice is k ⌊|vⱼ|/|vᵢ|⌋ tasks; where k is 0, one
-task of each goes if both fit, else both groups are left; a split of one group goes on over the other's nodes; line 13
-of Alg. 1 takes both costs; line 23 moves all of a node. Ties: the first.
+Written from Alg. 1 to 5 and their text alone, as a reference for `task_level` and `top_down` as printed. What cannot
+run as it is printed is read so: σ and k are of costs of tasks; the second slice is k ⌊|vⱼ|/|vᵢ|⌋ tasks; where k is 0,
+one task of each goes if both fit, else both groups are left; a split of one group goes on over the other's nodes; line
+13 of Alg. 1 takes both costs; line 23 moves all of a node. Ties: the first.
 """
 
 from __future__ import annotations
