@@ -14,6 +14,7 @@ from headgate.controller.plan.placing.placement_problem import (
     Group,
     Node,
     Problem,
+    balanced,
     by_traffic,
     missing,
     saved,
@@ -21,6 +22,8 @@ from headgate.controller.plan.placing.placement_problem import (
 )
 from headgate.controller.plan.placing.task_level import task_level
 from headgate.controller.plan.placing.top_down import top_down
+from headgate.lab.placing.problem_files import asked_of
+from headgate.lab.placing.random_problems import random_problem
 
 PROBLEMS = 400
 FINE, COARSE = (2, 4, 5, 8, 12, 20), (5, 12, 15, 20, 29, 36)  # 64ths
@@ -120,6 +123,18 @@ def test_the_pipeline_of_section_7_2_keeps_a_third():
     assert saved(problem, task_level(problem)) == pytest.approx(problem.total_traffic / 3)
 
 
+def test_in_the_mode_of_balance_no_node_holds_more_than_its_part():
+    """μ of section 2.2 is so many times the average cost of a node: all of them are used, and less is saved."""
+    groups = (Group("a", 20, 2.0), Group("b", 20, 2.0))
+    problem = Problem(groups, (Flow(0, 1, 10.0),), tuple(Node(f"n{n}", 4.0) for n in range(4)))
+    assert saved(problem, top_down(problem)) == 10.0
+    counts = top_down(balanced(problem, 1.1))
+    tasks = [sum(at.get(node, 0) for at in counts) for node in range(4)]
+    assert sum(tasks) == 40 and min(tasks) > 0 and max(tasks) <= 11
+    assert 0 < saved(problem, counts) < 10.0
+    assert balanced(problem, 100.0).nodes == problem.nodes
+
+
 # ── Figures whose numbers the text gives, by what they say ──────────────────────────────────────────────
 
 
@@ -149,3 +164,52 @@ def test_figure_4b_task_level_falls_as_one_group_has_more_tasks_and_top_down_doe
         parts["top"].append(saved(problem, top_down(problem)))
     assert parts["task"][-1] < 0.8 * parts["task"][0]
     assert min(parts["top"]) >= 0.95 * parts["top"][0]
+
+
+def pipeline(rate: float = 1.0) -> Problem:
+    """As the jobs of Fig. 6 to 9 are, whose numbers are in pictures only: dear groups of many tasks amid cheap ones."""
+    sizes = ((4, 0.6), (12, 2.4), (24, 3.0), (2, 0.3))
+    groups = tuple(Group(f"g{n}", tasks, cost * rate) for n, (tasks, cost) in enumerate(sizes))
+    flows = tuple(Flow(n, n + 1, traffic * rate) for n, traffic in enumerate((60.0, 80.0, 3.0)))
+    return Problem(groups, flows, tuple(Node(f"n{n}", 1.0) for n in range(10)))
+
+
+def in_turn(problem: Problem) -> list[dict[int, int]]:
+    """Storm's own: tasks round robin over all nodes."""
+    counts: list[dict[int, int]] = [{} for _ in problem.groups]
+    tasks = [place for place, group in enumerate(problem.groups) for _ in range(group.tasks)]
+    for number, group in enumerate(tasks):
+        at = counts[group]
+        at[number % len(problem.nodes)] = at.get(number % len(problem.nodes), 0) + 1
+    return counts
+
+
+def test_figures_6_and_7_top_down_saves_most():
+    """More than task-level allocation by traffic and more than Storm's own, however much nodes hold."""
+    for capacity in (0.8, 1.0, 1.5, 2.0, 4.0):
+        problem = pipeline()
+        problem = Problem(problem.groups, problem.flows, tuple(Node(n.id, capacity) for n in problem.nodes))
+        top, task = saved(problem, top_down(problem)), saved(problem, task_level(problem, order=by_traffic))
+        assert top >= max(task, saved(problem, in_turn(problem)))
+
+
+def test_figure_8_relative_significance_saves_more_than_traffic_as_priority():
+    """Over graphs of the paper's class, as printed."""
+    by_imc = by_significance = 0.0
+    for seed in range(1, 101):
+        problem = asked_of(random_problem(seed), "made").problem
+        by_imc += saved(problem, top_down(problem, as_printed=True, order=by_traffic))
+        by_significance += saved(problem, top_down(problem, as_printed=True))
+    assert by_significance > 1.05 * by_imc
+
+
+def test_figure_9_placing_anew_keeps_the_gain_where_the_rate_falls():
+    """Placed once for the highest rate, a part of the traffic is saved that stays as it is; anew, ever more of it."""
+    once = top_down(pipeline())
+    parts = []
+    for rate in (1.0, 0.75, 0.5, 0.25):
+        problem = pipeline(rate)
+        anew = saved(problem, top_down(problem)) / problem.total_traffic
+        assert anew >= saved(problem, once) / problem.total_traffic - 1e-9
+        parts.append(anew)
+    assert parts == sorted(parts) and parts[-1] > 1.5 * parts[0]

@@ -36,11 +36,11 @@ def top_down_mapper(allocation: Allocation, room: Room) -> Placement:
     return _grouped(allocation, room, top_down)
 
 
-class _Place(Protocol):
+class _PlaceGroups(Protocol):
     def __call__(self, problem: Problem, as_printed: bool) -> Counts: ...
 
 
-def _grouped(allocation: Allocation, room: Room, place: _Place) -> Placement:
+def _grouped(allocation: Allocation, room: Room, place: _PlaceGroups) -> Placement:
     board = SlotRoom(allocation, room)
     left = [task for task, threads in enumerate(board.left) if threads]
     number = {task: place for place, task in enumerate(left)}

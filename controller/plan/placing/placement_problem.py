@@ -101,19 +101,11 @@ def by_traffic(problem: Problem) -> list[Flow]:
     return sorted(problem.flows, key=lambda flow: flow.traffic, reverse=True)
 
 
-def by_task_traffic(problem: Problem) -> list[Flow]:
-    """The flows by falling traffic of a pair of tasks: priorities of older task-level algorithms (section 3.1)."""
-    groups = problem.groups
-    return sorted(
-        problem.flows,
-        key=lambda flow: flow.traffic / (groups[flow.a].tasks * groups[flow.b].tasks),
-        reverse=True,
-    )
-
-
 def balanced(problem: Problem, tolerance: float) -> Problem:
     """The problem whose nodes hold `tolerance` (above 1) times what they would hold on average, and no more than they
     can: μ of a cluster that is to be evenly loaded (section 2.2)."""
+    if math.isinf(tolerance):
+        return problem
     most = tolerance * problem.total_cost / max(1, len(problem.nodes))
     nodes = tuple(Node(node.id, min(node.capacity, most)) for node in problem.nodes)
     return Problem(problem.groups, problem.flows, nodes)
