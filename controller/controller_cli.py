@@ -27,7 +27,7 @@ from headgate.topology_runtime.keys.keyring import TRUST, Keyring
 from headgate.topology_runtime.platform.addresses import Listening, listening
 from headgate.topology_runtime.platform.http_options import metrics_at, metrics_options
 from headgate.topology_runtime.platform.processes import die_with
-from headgate.topology_runtime.wire.run_options import parse_keep, parse_triggers
+from headgate.topology_runtime.wire.run_options import parse_keep, parse_spread, parse_triggers
 from headgate.topology_runtime.wire.wire_version import VERSION
 
 if TYPE_CHECKING:
@@ -341,6 +341,8 @@ def settings_of(
         margin=None if options["margin"] is None else 1 + options["margin"],
         p95_ms=options["p95"],
         triggers=triggers_of(options),
+        topology_spread=parse_spread(options["topology_spread"]),
+        as_printed=options["as_printed"],
         **ledger_of(options["trace_dir"], submitted),
         season=season_of(options["season"], submitted.topology.name if submitted is not None else ""),
     )

@@ -37,6 +37,7 @@ from headgate.controller.knowledge.spooled_events import unread, without_reader
 from headgate.controller.knowledge.vm_ways import covers, cut_pairs
 from headgate.controller.models.model_data import model_data
 from headgate.controller.models.plans import Placement, Plan, Sure, ThreadAt
+from headgate.controller.plan.mappers.free_slots import TopologySpread
 from headgate.controller.plan.planner import PlanRequest
 from headgate.controller.plan.predict.vm_links import crossings_of
 from headgate.controller.plan.schedulers import MAPPERS
@@ -463,6 +464,9 @@ def question(
         mapper=(s.triggers.first if k.durable.rollout is None else "") or s.mapper,
         routing=s.routing,
         interference=s.interference,
+        spread=TopologySpread(*s.topology_spread),
+        as_printed=s.as_printed,
+        bounds={"": s.triggers.load_bound, **s.triggers.vm_bounds} if s.as_printed else {},
         base_epoch=k.epoch or None,
         margin=s.margin,
         p95_ms=s.p95_ms,

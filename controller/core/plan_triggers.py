@@ -215,10 +215,10 @@ def loads_by(plan: Plan, works: Iterable[TaskWork]) -> dict[str, float]:
 
 def _watch_loads(k: Knowledge, loads: dict[str, float], now_ns: int) -> None:
     """Since when a VM is over the bound; it is until all are well below it."""
-    most, bound = max(loads.values(), default=0.0), k.settings.triggers.load_bound
-    if most > bound:
+    over = max((load - k.settings.triggers.bound_of(vm) for vm, load in loads.items()), default=-1.0)
+    if over > 0:
         k.traffic.loaded_since_ns = k.traffic.loaded_since_ns or now_ns
-    elif most < bound - LOAD_SLACK:
+    elif over < -LOAD_SLACK:
         k.traffic.loaded_since_ns = 0
 
 
@@ -232,11 +232,10 @@ def _is_loaded(k: Knowledge, now_ns: int) -> bool:
 
 def _for_load(turn: Turn, window: MeasuredWindow, loads: dict[str, float], diagnosis: Diagnosis) -> Diagnosis:
     k, triggers = turn.knowledge, turn.knowledge.settings.triggers
-    vm = max(loads, key=lambda name: (loads[name], name))
+    vm = max(loads, key=lambda name: (loads[name] - triggers.bound_of(name), loads[name], name))
+    bound = triggers.bound_of(vm)
     seconds = (turn.now.mono_ns - k.traffic.loaded_since_ns) / NS
-    text = (
-        f"VM {vm} uses {loads[vm]:.0%} of its slots' CPU, above {triggers.load_bound:.0%} for {seconds:.0f} s"
-    )
+    text = f"VM {vm} uses {loads[vm]:.0%} of its slots' CPU, above {bound:.0%} for {seconds:.0f} s"
     choice, why = _tried(turn, "vm_loaded")
     if choice is None or choice.plan is None:
         return _rejected(diagnosis, text, why)
@@ -249,7 +248,7 @@ def _for_load(turn: Turn, window: MeasuredWindow, loads: dict[str, float], diagn
         "before": before,
         "after": after,
     }
-    evidence |= {"load_bound": triggers.load_bound, "seconds": seconds}
+    evidence |= {"load_bound": bound, "seconds": seconds}
     if after > LIGHTER * before:
         return _rejected(
             diagnosis, text, f"its most loaded VM would use {after:.0%}, now {before:.0%} by the same rows"

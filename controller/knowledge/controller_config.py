@@ -18,15 +18,20 @@ Mode = Literal["auto", "advise", "approve"]
 
 class TrafficTriggers(msgspec.Struct, frozen=True):
     """When a mapper that is online (paper 1) plans again though rate and VMs are as they were: where a VM uses more
-    than `load_bound` of the CPU of its slots for `load_s`; and every `every_s`, where that saves more than `saves` of
-    what is said between VMs. first: the mapper of the first plan, where that shall not be the online one already (in
+    than its bound of the CPU of its slots for `load_s` (`vm_bounds`, else `load_bound`); and every `every_s`, where
+    that saves more than `saves` of what is said between VMs. first: the mapper of the first plan, where that shall not
+    be the online one already (in
     paper 1 it is Storm's own, in turn)."""
 
     load_bound: float = 0.9
+    vm_bounds: dict[str, float] = {}
     load_s: float = 10.0
     every_s: float = 60.0
     saves: float = 0.2
     first: str = ""
+
+    def bound_of(self, vm: str) -> float:
+        return self.vm_bounds.get(vm, self.load_bound)
 
 
 class ControllerSettings(msgspec.Struct, frozen=True):
@@ -82,3 +87,5 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     margin: float | None = None
     p95_ms: float | None = None
     triggers: TrafficTriggers = TrafficTriggers()
+    topology_spread: tuple[float, float] = (0.0, 0.5)  # α and β of paper 1's mappers
+    as_printed: bool = False  # mappers do what their paper prints; the bounds of VMs hold for plans, too

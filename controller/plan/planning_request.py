@@ -33,7 +33,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     schedulers that choose among equals by moves. `margin`: to plan for so many times the rate (None: as the models'
     spread says), and why. `unknown`: of a slot, for each task that nothing is known of yet. `states`: what states of
     keyed tasks take, of which no slot keeps more than `state_most_bytes` in memory (0: half of it). `p95_ms`: 95 of 100
-    rows are to be done so soon after they are due (None: whenever)."""
+    rows are to be done so soon after they are due (None: whenever). weights, spread, as_printed, bounds, greedy: as of
+    `Room`."""
 
     topology: Topology
     models: dict[str, Model]
@@ -48,6 +49,8 @@ class PlanRequest(msgspec.Struct, frozen=True):
     interference: str = "cpu"
     weights: Weights = Weights()
     spread: TopologySpread = TopologySpread()
+    as_printed: bool = False
+    bounds: dict[str, float] = {}
     traffic: MeasuredTraffic | None = None
     fixed: bool = False
     base_epoch: int | None = None
@@ -99,6 +102,11 @@ def check(request: PlanRequest) -> None:
                 f"spread.{part}: expected a number from 0 to 1, got {getattr(request.spread, part)}"
             )
     faults += request.greedy.faults()
+    faults += [
+        f"bounds: {vm or 'VMs'!r} may use {part} of the CPU, expected a part above 0 and at most 1"
+        for vm, part in request.bounds.items()
+        if not 0 < part <= 1
+    ]
     names = Counter(vm.vm for vm in (*request.vms, *request.may_add))
     faults += [f"vms: {name!r} is there {count} times" for name, count in names.items() if count > 1]
     faults += [
@@ -126,8 +134,18 @@ def room_of(request: PlanRequest) -> Room:
     ordered = sorted(vms, key=lambda vm: vm.vm not in kept)  # stable: else in the request's order
     flows = flows_measured(request) or flows_of(request.topology, request.rate_tps)
     memory = memory_of_tasks(request.topology, request.models, ordered)
-    spread, greedy = request.spread, request.greedy
-    return Room(tuple(ordered), request.excluded, pinned, request.weights, flows, (), spread, memory, greedy)
+    return Room(
+        vms=tuple(ordered),
+        excluded=request.excluded,
+        pinned=pinned,
+        weights=request.weights,
+        flows=flows,
+        spread=request.spread,
+        memory=memory,
+        as_printed=request.as_printed,
+        bounds=request.bounds,
+        greedy=request.greedy,
+    )
 
 
 # ── What tasks send each other at the input rate: as it was measured, or by selectivities ───────────────

@@ -27,6 +27,7 @@ from headgate.controller.planning_commands.planning_options import (
 )
 from headgate.topology_runtime.commands.number_options import Duration, Number
 from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
+from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.wording import significant
 
@@ -47,15 +48,17 @@ TARGETS = ("flink", "storm", "kubernetes")
 _RSM_WEIGHTS = "What counts how much in RSM's distance: memory, CPU, network (default: 1,1,1)."
 _SPREAD = (
     "α, β of the topology mapper: how many threads a slot may hold, from 0 (even) to 1; from which part of the tasks "
-    "on empty slots come first (default: 0,0.5)."
+    "on empty slots come first (default: 0,0.5). α also of traffic, as printed."
 )
 _GREEDY = (
     "D_CPU, D_BW, objective (deviation, utilization) and seconds of greedy matching: up to which parts of CPU and link "
     "slots are used, by what, and how long (default: 1,inf,deviation,inf)."
 )
+_AS_PRINTED = "Of traffic, task-level, top-down: what their paper prints; of traffic α, and min(E, W) slots."
+_BOUND = "traffic: the part of a VM's CPU that is in use at most (B of paper 1; default: 1)."
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("topology", metavar="TOPOLOGY")
 @click.option("--models", metavar="DIR", help="A folder of models (default: those of an example).")
 @click.option("--path", "paths", multiple=True, help="A folder to import user code from first.")
@@ -108,8 +111,10 @@ _GREEDY = (
     help="Plan for so much more than the rate: 0.05 (default: none; optimal: by the models' spread).",
 )
 @click.option("--rsm-weights", metavar="M,C,N", help=_RSM_WEIGHTS)
-@click.option("--topology-spread", metavar="A,B", help=_SPREAD)
-@click.option("--greedy-bounds", metavar="C,B,WHAT,S", help=_GREEDY)
+@setting("--topology-spread", metavar="A,B", help=_SPREAD)
+@setting("--as-printed", is_flag=True, help=_AS_PRINTED)
+@setting("--load-bound", metavar="PART,VM=PART,…", help=_BOUND)
+@setting("--greedy-bounds", metavar="C,B,WHAT,S", help=_GREEDY)
 @click.option("--routing", default="weighted", metavar="weighted|shuffle", show_default=True)
 @click.option("--interference", default="cpu", metavar="cpu|none", show_default=True)
 @click.option("--vm-sizes", metavar="4,2,1", help="Acquire VMs of these slots (default: 4,2,1).")
@@ -164,17 +169,10 @@ def plan(context: click.Context, /, output: Format, **options: Any) -> None:
 # ── Which question it is, and the options that only some of them take ───────────────────────────────────
 
 _VMS = {"vm_sizes", "prices", "mix", "vms", "slots", "max_usd_per_hour"}
-_PLANNING = {
-    "from_trace",
-    "search_seconds",
-    "margin",
-    "rsm_weights",
-    "topology_spread",
-    "greedy_bounds",
-    *_VMS,
-}
+_PLANNING = {"from_trace", "search_seconds", "margin", "rsm_weights", *_VMS}
+_PLANNING |= {"topology_spread", "as_printed", "load_bound", "greedy_bounds"}
 _SCHEDULERS = {"allocator", "mapper", "planner"}
-_ALL = {"topology", "models", "paths", "routing", "interference", "output"}
+_ALL = {SET, "topology", "models", "paths", "routing", "interference", "output"}
 
 TAKES: dict[str, set[str]] = {
     "--placement": {"placement", "rate", "usage", "sure", "ledger"},
@@ -207,9 +205,10 @@ def question_of(options: Options) -> str:
 
 def refuse_foreign_options(context: click.Context, question: str) -> None:
     """Raises UsageError for options on the command line that say nothing about this question."""
+    rare: list[click.Parameter] = getattr(context.command, "settings", [])
     typed = (
         param
-        for param in context.command.params
+        for param in (*context.command.params, *rare)
         if param.name is not None
         and context.get_parameter_source(param.name) is click.core.ParameterSource.COMMANDLINE
     )

@@ -19,6 +19,7 @@ from headgate.controller.planning_commands.past_runs import with_traffic
 from headgate.controller.planning_commands.plan_request import PlanWanted
 from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, Vm, bandwidth_fault
 from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.wire.run_options import DEFAULT_SPREAD, parse_spread
 from headgate.topology_runtime.wording import NAME, did_you_mean, significant
 
 if TYPE_CHECKING:
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 
     from headgate.controller.models.plans import Sure
     from headgate.controller.models.task_models import Model
-    from headgate.controller.plan.mappers.free_slots import GreedyBounds, TopologySpread, Weights
+    from headgate.controller.plan.mappers.free_slots import GreedyBounds, Weights
     from headgate.topology_runtime.api.loading import Loaded
     from headgate.topology_runtime.api.topology import Topology
 
@@ -268,7 +269,9 @@ def asked(options: Mapping[str, Any]) -> PlanWanted:
         routing=options.get("routing") or "weighted",
         interference=options.get("interference") or "cpu",
         weights=weights,
-        spread=spread_of(options["topology_spread"]) if options.get("topology_spread") else TopologySpread(),
+        spread=TopologySpread(*parse_spread(options.get("topology_spread") or DEFAULT_SPREAD)),
+        as_printed=bool(options.get("as_printed")),
+        bounds=bounds_of(options["load_bound"]) if options.get("load_bound") else {},
         greedy=greedy_of(options["greedy_bounds"]) if options.get("greedy_bounds") else GreedyBounds(),
         fixed=acquire is None,
         sure=sure,
@@ -407,19 +410,21 @@ def weights_of(text: str) -> Weights:
     return Weights(memory, cpu, network)
 
 
-def spread_of(text: str) -> TopologySpread:
-    """`α,β` → the topology mapper's. Raises UsageError."""
-    from headgate.controller.plan.mappers.free_slots import TopologySpread
-
-    try:
-        alpha, beta = (float(part) for part in text.split(","))
-    except ValueError as error:
-        raise UsageError(
-            f"invalid --topology-spread: {text!r} is not two numbers", hint="give --topology-spread 0,0.5"
-        ) from error
-    if not (0 <= alpha <= 1 and 0 <= beta <= 1):
-        raise UsageError(f"invalid --topology-spread: {text!r} has a number that is not from 0 to 1")
-    return TopologySpread(alpha, beta)
+def bounds_of(text: str) -> dict[str, float]:
+    """`0.9,vm2=0.7` → VM → the part of its CPU that may be in use, "" for the others. Raises UsageError."""
+    found: dict[str, float] = {}
+    for word in text.split(","):
+        vm, _, part = word.strip().rpartition("=")
+        try:
+            found[vm] = float(part)
+        except ValueError:
+            found[vm] = math.nan
+        if not 0 < found[vm] <= 1:
+            raise UsageError(
+                f"invalid load-bound: {word.strip()!r} is no part above 0 and at most 1",
+                hint="give --set load-bound=0.9, or 0.9,vm2=0.7",
+            )
+    return found
 
 
 def greedy_of(text: str) -> GreedyBounds:
@@ -438,9 +443,9 @@ def greedy_of(text: str) -> GreedyBounds:
     faults = bounds.faults()
     if len(parts) > 4 or faults:
         raise UsageError(
-            f"invalid --greedy-bounds: {text!r} is not CPU,BANDWIDTH,{'|'.join(OBJECTIVES)},SECONDS",
+            f"invalid greedy-bounds: {text!r} is not CPU,BANDWIDTH,{'|'.join(OBJECTIVES)},SECONDS",
             faults=faults,
-            hint="give --greedy-bounds 0.9,1,deviation",
+            hint="give --set greedy-bounds=0.9,1,deviation",
         )
     return bounds
 

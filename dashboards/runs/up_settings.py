@@ -42,6 +42,8 @@ class UpSettings:
     allocator: str = "mba"
     mapper: str = "sam"
     traffic_triggers: str = trigger_options.DEFAULT_TRIGGERS  # of an online mapper
+    topology_spread: str = trigger_options.DEFAULT_SPREAD  # of paper 1's mappers
+    as_printed: bool = False  # mappers of papers 1 and 2
     routing: str = "weighted"
     plan: Path | None = None  # run as it is
     season: Path | None = None  # what is offered comes back

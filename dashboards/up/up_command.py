@@ -20,7 +20,7 @@ from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import FILE, Format, format_options
 from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
 from headgate.topology_runtime.commands.run_settings import run_settings
-from headgate.topology_runtime.wire.run_options import parse_keep, parse_triggers
+from headgate.topology_runtime.wire.run_options import parse_keep, parse_spread, parse_triggers
 
 USUAL = (  # what `up --help` shows; `up --help-all` shows the rest too
     "input", "rates", "rate_scale", "seconds", "slots", "max_vms", "slot_cores", "models", "measure",
@@ -121,6 +121,7 @@ def settings_of(options: dict[str, Any]) -> UpSettings:
         del given["topology"]
     given["slots"] = parse_slots(options["slots"])
     parse_triggers(options["traffic_triggers"])
+    parse_spread(options["topology_spread"])
     parse_keep(options["trace_keep"])  # so that what is wrong with it is said at once
     given["rate_scale"] = parse_rate_scale(options["rate_scale"])
     return check(UpSettings(**given))

@@ -72,6 +72,8 @@ def capacity_tps(settings: UpSettings, topology: Path, models: Path) -> float:
     )
     command += ["--vms", ",".join(str(vm.slots) for vm in settings.all_vms)]
     command += ["--allocator", settings.allocator, "--mapper", settings.mapper, "--routing", settings.routing]
+    given = {"topology-spread": settings.topology_spread, "as-printed": settings.as_printed or None}
+    command += setting_words(given)
     command += ["-o", "json"]
     done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
     if done.returncode != 0:

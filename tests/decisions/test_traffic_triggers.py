@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 import pytest
 from enactment_world import vm
-from trafficked_world import BYTES, LARGE, TraffickedWorld
+from msgspec.structs import replace
+from trafficked_world import BYTES, LARGE, MODELS, TraffickedWorld
 
 from headgate.controller.knowledge.controller_config import TrafficTriggers
+from headgate.controller.models.task_models import Point
 
 EVERY = TrafficTriggers(every_s=20.0)
 
@@ -132,6 +135,33 @@ def test_a_load_that_no_placement_lightens_is_told_and_looked_at_now_and_then():
     assert world.reasons().count("vm_loaded") <= 1
     told = looks(world, "of its slots' CPU, above 90%")
     assert 2 <= len(told) <= 4
+
+
+def test_a_vm_may_have_a_bound_of_its_own():
+    """B of each node by itself (paper 1, 3.2.1): nobody is above nine tenths, and one VM is above its tenth."""
+    triggers = TrafficTriggers(every_s=1e6, vm_bounds={"vm2": 0.1})
+    world = TraffickedWorld(cores=dict.fromkeys("abcde", 0.25), triggers=triggers).start().run(60)
+    told = [d["evidence"]["load"] for d in world.traces if d["trigger"] == "vm_loaded"]
+    assert looks(world, "VM vm2 uses") or told
+    assert all("above 10%" in text for text in looks(world, "of its slots' CPU"))
+    assert all(load["load_bound"] == 0.1 for load in told)
+
+
+def test_plans_of_a_run_have_its_alpha_and_as_printed_its_bounds():
+    """Seven threads on two slots: four at most (α = 0), or five (α = 0.5); a third slot where none of the VMs
+    may use more than seven tenths."""
+
+    def held(**settings: Any) -> list[int]:
+        light = tuple(replace(one, points=(Point(1, 150.0, 0.35, 0.05),)) for one in MODELS)
+        world = TraffickedWorld(models=light, **settings).start().run(5)
+        found = Counter(vm for names in world.where().values() for vm in names)
+        return sorted(found.values(), reverse=True)
+
+    assert held(mapper="topology") == [4, 3]
+    assert held(mapper="topology", topology_spread=(0.5, 0.8)) == [5, 2]
+    bounded = TrafficTriggers(every_s=20.0, load_bound=0.7)
+    assert held(triggers=bounded) == [4, 3]
+    assert held(triggers=bounded, as_printed=True, topology_spread=(1.0, 0.5)) == [5, 1, 1]
 
 
 def test_another_placement_that_lightens_nothing_is_not_worth_its_moves():

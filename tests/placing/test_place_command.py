@@ -46,6 +46,37 @@ def test_top_down_splits_evenly(tmp_path, capsys):
     assert found["saved_traffic"] == 2.5
 
 
+def test_the_papers_algorithms_come_as_printed_and_by_another_priority(tmp_path, capsys):
+    """By traffic b and c go first, which cost more than they say; as printed c's rest goes anywhere."""
+    chain = {
+        "groups": [{"id": "a", "tasks": 4, "cost": 0.5}, {"id": "b", "tasks": 4, "cost": 0.5},
+                   {"id": "c", "tasks": 8, "cost": 4.0}],
+        "edges": [{"from": "a", "to": "b", "traffic": 10.0}, {"from": "b", "to": "c", "traffic": 15.0}],
+        "nodes": [{"id": f"n{n}", "capacity": 1.0} for n in range(6)],
+    }  # fmt: skip
+    found = {}
+    for algorithm in ("task-level", "task-level:by-traffic", "top-down", "top-down:as-printed:by-traffic"):
+        out, _ = run(tmp_path, capsys, chain, "--algorithm", algorithm, "-o", "json")
+        found[algorithm] = json.loads(out)
+        assert found[algorithm]["algorithm"] == algorithm and found[algorithm]["complete"]
+    assert found["task-level"]["placement"] != found["task-level:by-traffic"]["placement"]
+    assert found["top-down"]["placement"] != found["top-down:as-printed:by-traffic"]["placement"]
+    for algorithm, fault in (
+        ("refined:as-printed", "taken as it is"),
+        ("top-down:as-told", "no way 'as-told'"),
+    ):
+        _, err = run(tmp_path, capsys, chain, "--algorithm", algorithm, code=3)
+        assert fault in err
+
+
+def test_a_balance_is_the_most_that_a_node_holds(tmp_path, capsys):
+    wide = {**SMALL, "nodes": [{"id": n, "capacity": 2.0} for n in ("n1", "n2")]}
+    assert len(json.loads(run(tmp_path, capsys, wide, "-o", "json")[0])["placement"]) == 1
+    assert len(json.loads(run(tmp_path, capsys, {**wide, "balance": 1.1}, "-o", "json")[0])["placement"]) == 2
+    _, err = run(tmp_path, capsys, {**SMALL, "balance": 0.9}, code=3)
+    assert "balance: expected a number of at least 1, got 0.9" in err
+
+
 def test_every_fault_is_told_with_its_place(tmp_path, capsys):
     wrong = {
         "groups": [

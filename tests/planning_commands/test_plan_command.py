@@ -107,9 +107,9 @@ def test_other_allocators_mappers_and_routings(scene):
 def test_greedy_matching_takes_what_the_paper_leaves_to_the_user(scene):
     line = "--rate", "100", "--mapper", "greedy-matching", "--slots", "20"
     evenly = scene.plan(*line)
-    assert scene.plan(*line, "--greedy-bounds", "1,inf,deviation")["placement"] == evenly["placement"]
+    assert scene.plan(*line, "--set", "greedy-bounds=1,inf,deviation")["placement"] == evenly["placement"]
     for bounds in ("0.4", "1,0.5", "1,inf,utilization", "1,inf,deviation,0"):
-        assert scene.plan(*line, "--greedy-bounds", bounds)["placement"] != evenly["placement"]
+        assert scene.plan(*line, "--set", f"greedy-bounds={bounds}")["placement"] != evenly["placement"]
 
 
 def test_lsa_reserves_no_bundles_so_sam_cannot_map_them(scene):
@@ -224,9 +224,12 @@ def test_a_rate_that_is_none(scene, rate):
         (["--rate", "1", "--slots", "0"], "0 is not in the range"),
         (["--rate", "1", "--rsm-weights", "1,2"], "is not three numbers"),
         (["--rate", "1", "--rsm-weights", "1,2,nan"], "not finite and at least 0"),
-        (["--rate", "1", "--greedy-bounds", "0.9,1,evenly"], "no 'evenly', there are deviation, utilization"),
-        (["--rate", "1", "--greedy-bounds", "1.5,nan"], "from 0 to 1, got 1.5"),
-        (["--rate", "1", "--greedy-bounds", "1,1,deviation,1,1"], "is not CPU,BANDWIDTH"),
+        (
+            ["--rate", "1", "--set", "greedy-bounds=0.9,1,evenly"],
+            "no 'evenly', there are deviation, utilization",
+        ),
+        (["--rate", "1", "--set", "greedy-bounds=1.5,nan"], "from 0 to 1, got 1.5"),
+        (["--rate", "1", "--set", "greedy-bounds=1,1,deviation,1,1"], "is not CPU,BANDWIDTH"),
     ],
 )
 def test_a_line_that_makes_no_sense_ends_2(scene, words, said):

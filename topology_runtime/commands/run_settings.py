@@ -10,7 +10,12 @@ import click
 from headgate.topology_runtime.commands.number_options import Duration, Number
 from headgate.topology_runtime.commands.output import FILE
 from headgate.topology_runtime.commands.rare_settings import setting
-from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, DEFAULT_TRIGGERS, TRIGGERS_HELP
+from headgate.topology_runtime.wire.run_options import (
+    DEFAULT_KEEP,
+    DEFAULT_SPREAD,
+    DEFAULT_TRIGGERS,
+    TRIGGERS_HELP,
+)
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -32,6 +37,14 @@ RUN_SETTINGS: dict[str, dict[str, Any]] = {
     },
     "traffic_triggers": {
         "metavar": "WHEN", "default": DEFAULT_TRIGGERS, "show_default": True, "help": TRIGGERS_HELP,
+    },
+    "topology_spread": {
+        "metavar": "A,B", "default": DEFAULT_SPREAD, "show_default": True,
+        "help": "α and β of the mapper topology, α of traffic as printed: as of `headgate plan`.",
+    },
+    "as_printed": {
+        "is_flag": True,
+        "help": "Of traffic, task-level, top-down: what their paper prints; VMs of traffic stay below `load`.",
     },
     "routing": {"type": click.Choice(["weighted", "shuffle"]), "default": "weighted", "show_default": True},
     "plan": {

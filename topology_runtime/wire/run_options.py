@@ -91,12 +91,13 @@ def _named_numbers(
     return found
 
 
-# ── When an online mapper plans again: what `--traffic-triggers` says, as plain values. Pure ────────────
+# ── α and β of paper 1, and when an online mapper plans again, as plain values. Pure ────────────────────
 
 DEFAULT_TRIGGERS = "every=60,saves=0.2,load=0.9,for=10"
 TRIGGERS_HELP = (
-    "When traffic or greedy-matching plans again by itself: every so many s, where that saves more than this part of "
-    "what goes between VMs; for a VM above this load for so many s; first=dsm: the first plan by that mapper."
+    "When traffic or greedy-matching plans again at the same rate: every so many s, where that saves more than this "
+    "part of what goes between VMs; for a VM above this load (load@vm2=0.7: that VM) for so many s; first=dsm: the first "
+    "plan by that mapper."
 )
 TRIGGER_NAMES = {
     "every": "every_s",
@@ -106,20 +107,45 @@ TRIGGER_NAMES = {
     "first": "first",
 }
 SHARES = ("saves", "load")  # from 0 to 1
+OF_VM = "load@"  # the bound of one VM
 MOST_S = 1e9
+
+
+DEFAULT_SPREAD = "0,0.5"
+
+
+def parse_spread(text: str) -> tuple[float, float]:
+    """`α,β` of the mapper topology. Raises UsageError."""
+    try:
+        alpha, beta = (float(part) for part in text.split(","))
+    except ValueError as error:
+        raise UsageError(
+            f"invalid topology-spread: {text!r} is not two numbers",
+            hint=f"give --set topology-spread={DEFAULT_SPREAD}",
+        ) from error
+    if not (0 <= alpha <= 1 and 0 <= beta <= 1):
+        raise UsageError(f"invalid topology-spread: {text!r} has a number that is not from 0 to 1")
+    return alpha, beta
 
 
 def parse_triggers(text: str) -> dict[str, Any]:
     """`every=60,saves=0.2,load=0.9,for=10,first=dsm` (any of these). Raises UsageError with every fault."""
 
     def fault(name: str, value: float) -> str:
-        if name not in TRIGGER_NAMES:
-            return "not one of every=S, saves=PART, load=PART, for=S, first=MAPPER"
-        if name in SHARES:
+        of_vm = name.startswith(OF_VM) and name != OF_VM
+        if name not in TRIGGER_NAMES and not of_vm:
+            return "not one of every=S, saves=PART, load=PART, load@VM=PART, for=S, first=MAPPER"
+        if of_vm or name in SHARES:
             return "" if 0 <= value <= 1 else "not a part from 0 to 1"
         return "" if name == "first" or 1 <= value <= MOST_S else "not a number of seconds from 1 on"
 
     given = _named_numbers(
         "--traffic-triggers", text, fault, "says no triggers", f"for example {DEFAULT_TRIGGERS}"
     )
-    return {TRIGGER_NAMES[name]: one if name == "first" else float(one) for name, one in given.items()}
+    bounds = {name.removeprefix(OF_VM): float(one) for name, one in given.items() if name.startswith(OF_VM)}
+    found: dict[str, Any] = {
+        TRIGGER_NAMES[name]: one if name == "first" else float(one)
+        for name, one in given.items()
+        if name in TRIGGER_NAMES
+    }
+    return found | ({"vm_bounds": bounds} if bounds else {})

@@ -71,7 +71,9 @@ class Room(msgspec.Struct, frozen=True):
     """`vms` in filling order; `excluded` slots hold nothing; `pinned`: task of fixed size → slots of its
     threads, kept where they are usable. flows: what mappers go by that look at traffic, and at what feeds what; they
     also take a thread to need what was measured of its task (`works`), where that is more than its model says.
-    memory: of a slot, what its threads may hold; the rest is the worker's."""
+    memory: of a slot, what its threads may hold; the rest is the worker's. as_printed: mappers do what their paper
+    prints where ours does better. bounds: VM → the part of its CPU that paper 1's `traffic` uses at most ("": of the
+    other VMs)."""
 
     vms: tuple[Vm, ...]
     excluded: frozenset[Slot] = frozenset()
@@ -82,6 +84,11 @@ class Room(msgspec.Struct, frozen=True):
     spread: TopologySpread = TopologySpread()
     memory: float = 1.0
     greedy: GreedyBounds = GreedyBounds()
+    as_printed: bool = False
+    bounds: dict[str, float] = {}
+
+    def bound_of(self, vm: str) -> float:
+        return self.bounds.get(vm, self.bounds.get("", math.inf))
 
     def slots(self) -> list[Slot]:
         """The usable slots in filling order."""

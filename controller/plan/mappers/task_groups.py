@@ -7,7 +7,7 @@ are `placing/task_level.py` (Alg. 1 to 3) and `placing/top_down.py` (Alg. 4 and 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 from headgate.controller.models.plans import Allocation, Placement
 from headgate.controller.plan.mappers.free_slots import Room, SlotRoom
@@ -36,7 +36,11 @@ def top_down_mapper(allocation: Allocation, room: Room) -> Placement:
     return _grouped(allocation, room, top_down)
 
 
-def _grouped(allocation: Allocation, room: Room, place: Callable[[Problem], Counts]) -> Placement:
+class _PlaceGroups(Protocol):
+    def __call__(self, problem: Problem, as_printed: bool) -> Counts: ...
+
+
+def _grouped(allocation: Allocation, room: Room, place: _PlaceGroups) -> Placement:
     board = SlotRoom(allocation, room)
     left = [task for task, threads in enumerate(board.left) if threads]
     number = {task: place for place, task in enumerate(left)}
@@ -52,7 +56,7 @@ def _grouped(allocation: Allocation, room: Room, place: Callable[[Problem], Coun
     )
     free = (min(cpu, memory) for cpu, memory in zip(board.cpu, board.memory, strict=True))
     nodes = tuple(Node(str(slot), max(0.0, room)) for slot, room in zip(board.slots, free, strict=True))
-    counts = place(Problem(groups, flows, nodes))
+    counts = place(Problem(groups, flows, nodes), room.as_printed)
     for task, at in zip(left, counts, strict=True):
         for slot, threads in at.items():
             board.put(task, slot, threads)

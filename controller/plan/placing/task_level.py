@@ -6,24 +6,29 @@ over; pairs of one pair of groups, among which the paper has no order, come by t
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-from headgate.controller.plan.placing.placement_problem import Bins, Counts, Problem, significance
+from headgate.controller.plan.placing.placement_problem import (
+    Bins,
+    Counts,
+    Order,
+    Problem,
+    in_turns,
+    significance,
+)
 
 NOWHERE = -1
 
 
-def task_level(problem: Problem) -> Counts:
-    """How many tasks of each group go where; tasks that fit nowhere are left out."""
+def task_level(problem: Problem, as_printed: bool = False, order: Order = significance) -> Counts:
+    """How many tasks of each group go where; tasks that fit nowhere are left out: as printed without another try."""
     if not problem.nodes:
         return Bins(problem).counts
     board = Bins(problem)
     where = [[NOWHERE] * group.tasks for group in problem.groups]
     last = NOWHERE
-    for flow in significance(problem):
+    for flow in order(problem):
         a, b = flow.a, flow.b
         fresh = True  # a new pair of groups begins at the emptiest node (Alg. 2, line 3)
-        for m, n in _pairs(problem.groups[a].tasks, problem.groups[b].tasks):
+        for m, n in in_turns(problem.groups[a].tasks, problem.groups[b].tasks):
             at_m, at_n = where[a][m], where[b][n]
             if at_m == NOWHERE or at_n == NOWHERE:
                 need = board.each[a] * (at_m == NOWHERE) + board.each[b] * (at_n == NOWHERE)
@@ -44,9 +49,5 @@ def task_level(problem: Problem) -> Counts:
             elif at_m != at_n and (fused := board.fuse(at_m, at_n)) is not None:
                 for places in where:
                     places[:] = [fused[1] if place == fused[0] else place for place in places]
-    board.put_rest()
+    board.put_rest(repair=not as_printed)
     return board.counts
-
-
-def _pairs(a: int, b: int) -> Iterator[tuple[int, int]]:
-    return ((m, n) for m in range(a) for n in range(b))

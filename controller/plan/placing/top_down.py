@@ -2,25 +2,29 @@
 
 Readings: a balanced split takes one task of the smaller group and ⌊|vⱼ|/|vᵢ|⌋ of the larger, and σ is what these cost;
 where not even that fits, one task of each goes together if it fits. With a group that is placed a split goes on over
-its nodes, the one with most of its tasks first. What is left of one group when the other is used up goes beside that
-one's tasks, where there is room; the paper leaves it to later pairs and Alg. 3. Linear in groups, flows and splits.
+its nodes, the one with most of its tasks first. Linear in groups, flows and splits.
+
+Ours: what is left of one group when the other is used up goes beside that one's tasks, where there is room; as printed
+it is left to later pairs and Alg. 3.
 """
 
 from __future__ import annotations
 
-from headgate.controller.plan.placing.placement_problem import Bins, Counts, Problem, significance
+from headgate.controller.plan.placing.placement_problem import Bins, Counts, Order, Problem, significance
 
 
-def top_down(problem: Problem) -> Counts:
-    """How many tasks of each group go where; tasks that fit nowhere are left out."""
+def top_down(problem: Problem, as_printed: bool = False, order: Order = significance) -> Counts:
+    """How many tasks of each group go where; tasks that fit nowhere are left out: as printed without another try."""
     board = Bins(problem)
     if not problem.nodes:
         return board.counts
     left, at = board.left, board.at
-    for flow in significance(problem):
+    for flow in order(problem):
         a, b = flow.a, flow.b
         if left[a] and left[b]:
             _both(board, a, b)
+            if as_printed:
+                continue
             if left[a]:
                 _beside(board, b, a)
             elif left[b]:
@@ -31,7 +35,7 @@ def top_down(problem: Problem) -> Counts:
             _beside(board, a, b)
         elif len(at[a]) == len(at[b]) == 1 and at[a].keys() != at[b].keys():
             board.fuse(*at[a], *at[b])
-    board.put_rest()
+    board.put_rest(repair=not as_printed)
     return board.counts
 
 

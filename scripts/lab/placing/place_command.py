@@ -11,7 +11,7 @@ import click
 from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import Format, emit, format_options, to_json
 from headgate.topology_runtime.errors import Infeasible, InvalidInput, UsageError
-from headgate.topology_runtime.wording import counted, did_you_mean, significant
+from headgate.topology_runtime.wording import counted, significant
 
 if TYPE_CHECKING:
     from headgate.controller.plan.placing.placement_problem import Problem
@@ -39,10 +39,12 @@ def place(
     \b
     {"groups": [{"id": "a", "tasks": 10, "cost": 1.2}, …],      cost: of all its tasks (or costs: of each)
      "edges": [{"from": "a", "to": "b", "traffic": 5.0}, …],    each task of a to each of b alike
-     "nodes": [{"id": "n1", "capacity": 1.0}, …]}
+     "nodes": [{"id": "n1", "capacity": 1.0}, …],
+     "balance": 1.1}                                            no node over so many times the average (or left out)
 
     \b
     headgate lab place problem.json --algorithm top-down
+    headgate lab place problem.json --algorithm top-down:as-printed:by-traffic
     headgate lab place --generate 7 > problem.json
 
     The answer has its gap: by what part of the best it may be short, at most. Exit code 4 when tasks fit nowhere."""
@@ -62,12 +64,11 @@ def place(
 def answer(output: Format, named: str, algorithm: str, seconds: float, regroup: bool) -> None:
     """Print the answer. Raises InvalidInput, and Infeasible once it is printed when tasks are nowhere."""
     from headgate.controller.files.planning_inputs import read_json
-    from headgate.lab.placing.placing_algorithms import PLACERS
+    from headgate.lab.placing.placing_algorithms import way_fault
     from headgate.lab.placing.problem_files import asked_of, finer
 
-    if algorithm not in PLACERS:
-        near = did_you_mean(algorithm, PLACERS)
-        raise InvalidInput(f"--algorithm: no {algorithm!r}, there are {', '.join(PLACERS)}{near}")
+    if fault := way_fault(algorithm):
+        raise InvalidInput(f"--algorithm: {fault}")
     asked = asked_of(read_json(named), named)
     problem = asked.problem
     found, took_s = _timed(problem, algorithm, seconds)
@@ -96,7 +97,7 @@ def _timed(problem: Problem, algorithm: str, seconds: float) -> tuple[JudgedPlac
     from headgate.lab.placing import placing_algorithms as algorithms
 
     began = time.perf_counter()
-    if algorithms.PLACERS[algorithm].place is None:
+    if algorithm == "optimal":
         found = algorithms.best(problem, seconds)
         return found, time.perf_counter() - began
     counts = algorithms.placed(problem, algorithm)

@@ -5,14 +5,24 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import msgspec
 
-from headgate.controller.plan.placing.placement_problem import SLACK, Counts, Flow, Problem, missing, saved
+from headgate.controller.plan.placing.placement_problem import (
+    SLACK,
+    Counts,
+    Flow,
+    Problem,
+    by_traffic,
+    missing,
+    saved,
+)
 from headgate.controller.plan.placing.placement_problem import missing as left_out
 from headgate.controller.plan.placing.task_level import task_level
 from headgate.controller.plan.placing.top_down import top_down
 from headgate.controller.plan.predict.linear_program import TOLERANCE, LinearProgram
+from headgate.topology_runtime.wording import did_you_mean
 
 # ── The best placement there is, by integer programming over contents of nodes, and what no placement can
 # exceed. Pure
@@ -252,7 +262,7 @@ class _Refining:
 class Placer(msgspec.Struct, frozen=True):
     """`place`: None: by integer programming."""
 
-    place: Callable[[Problem], Counts] | None
+    place: Callable[..., Counts] | None
     source: str
 
 
@@ -284,10 +294,26 @@ class JudgedPlacement(msgspec.Struct, frozen=True):
         return max(0.0, 1 - self.saved / self.bound) if self.bound > 0 else 0.0
 
 
+WAYS: dict[str, dict[str, Any]] = {"as-printed": {"as_printed": True}, "by-traffic": {"order": by_traffic}}
+PAPERS = ("task-level", "top-down")  # may be asked for in these ways
+
+
+def way_fault(algorithm: str) -> str:
+    """What is wrong with `NAME`, or with `NAME:WAY` of an algorithm of the paper; nothing if it is empty."""
+    name, *ways = algorithm.split(":")
+    if name not in PLACERS:
+        return f"no {name!r}, there are {', '.join(PLACERS)}{did_you_mean(name, PLACERS)}"
+    if ways and name not in PAPERS:
+        return f"{name} is taken as it is; {' and '.join(PAPERS)} take :{', :'.join(WAYS)}"
+    unknown = [way for way in ways if way not in WAYS]
+    return f"no way {unknown[0]!r}, there are {', '.join(WAYS)}" if unknown else ""
+
+
 def placed(problem: Problem, algorithm: str) -> Counts:
-    """The counts of an algorithm that needs no solver."""
-    place = PLACERS[algorithm].place
-    return (place or refined)(problem)
+    """The counts of an algorithm that needs no solver; `top-down:as-printed:by-traffic` of one of the paper's."""
+    name, *ways = algorithm.split(":")
+    place = PLACERS[name].place or refined
+    return place(problem, **{word: value for way in ways for word, value in WAYS[way].items()})
 
 
 def judged(problem: Problem, counts: Counts) -> JudgedPlacement:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import msgspec
 
 from headgate.controller.models.field_reader import Fields
-from headgate.controller.plan.placing.placement_problem import SLACK, Flow, Group, Node, Problem
+from headgate.controller.plan.placing.placement_problem import SLACK, Flow, Group, Node, Problem, balanced
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wording import did_you_mean, shown
 
@@ -37,7 +37,7 @@ class Asked(msgspec.Struct, frozen=True):
 def asked_of(data: object, named: str) -> Asked:
     """What a file asks. Raises InvalidInput with every fault."""
     faults: list[str] = []
-    top = Fields(data, "", faults, ("schema", "groups", "edges", "nodes"), strict=True)
+    top = Fields(data, "", faults, ("schema", "groups", "edges", "nodes", "balance"), strict=True)
     groups: dict[str, list[tuple[Part, Group]]] = {}
     for row in _rows(top, "groups", ("id", "tasks", "cost", "costs")):
         name = _name(row, groups)
@@ -49,9 +49,13 @@ def asked_of(data: object, named: str) -> Asked:
         nodes.setdefault(name, Node(name, row.number("capacity")))
     flat = [(part, group) for parts in groups.values() for part, group in parts]
     flows = _flows(top, groups, {part: number for number, (part, _) in enumerate(flat)})
+    tolerance = top.number("balance") if top.has("balance") else math.inf
+    if not tolerance >= 1:
+        top.fault("balance", f"expected a number of at least 1, got {shown(tolerance)}")
     if faults:
         raise InvalidInput(f"{named} is no placement problem", faults=faults)
     problem = Problem(tuple(group for _, group in flat), flows, tuple(nodes.values()))
+    problem = balanced(problem, tolerance)
     return Asked(problem, tuple(part for part, _ in flat))
 
 

@@ -67,6 +67,35 @@ def test_comparing_takes_all_pairs_by_one_word():
     assert rows == list(pairs())
 
 
+def test_what_few_need_of_mappers_is_a_setting_of_plan():
+    """α, B and as printed: each makes another plan of the same request."""
+
+    def slots(*words: str) -> list[tuple[str, ...]]:
+        given = ["linear", "--rate", "50", "--mapper", "traffic", "--vms", "4,4,4", "-o", "csv"]
+        done = CliRunner().invoke(plan, [*given, *(word for one in words for word in ("--set", one))])
+        assert done.exit_code == 0, done.output
+        return [tuple(line.split(",")) for line in done.stdout.splitlines()]
+
+    plans = [
+        slots(),
+        slots("as-printed=true", "topology-spread=1,0.5"),
+        slots("as-printed=true", "topology-spread=0.1,0.5"),
+        slots("load-bound=1,vm1=0.1"),
+    ]
+    assert len({tuple(one) for one in plans}) == len(plans)
+
+
+@pytest.mark.parametrize(
+    "word", ["topology-spread=2,1", "topology-spread=1", "load-bound=0", "load-bound=vm1=x"]
+)
+def test_settings_of_mappers_are_refused_with_their_reason(word):
+    done = CliRunner().invoke(plan, ["linear", "--rate", "50", "--set", word])
+    assert isinstance(done.exception, UsageError)
+    assert f"invalid {word.split('=')[0]}" in done.exception.what
+    done = CliRunner().invoke(plan, ["linear", "--placement", "x.json", "--set", "load-bound=0.5"])
+    assert "does not take --load-bound" in str(done.exception)
+
+
 # ── `--traffic-triggers`, and the names of schedulers that `up` knows ───────────────────────────────────
 
 
@@ -78,9 +107,16 @@ def test_any_of_the_four_may_be_given():
     assert parse_triggers("saves=0.1, every=20,first=dsm") == {"saves": 0.1, "every_s": 20.0, "first": "dsm"}
 
 
+def test_a_vm_may_have_a_load_of_its_own():
+    found = parse_triggers("load=0.9,load@vm2=0.7,load@vm 3=1")
+    assert found == {"load_bound": 0.9, "vm_bounds": {"vm2": 0.7, "vm 3": 1.0}}
+
+
 @pytest.mark.parametrize(
     ("text", "fault"),
     [
+        ("load@=0.5", "'load@=0.5': not one of every=S"),
+        ("load@vm1=1.5", "'load@vm1=1.5': not a part from 0 to 1"),
         ("every=0", "'every=0': not a number of seconds from 1 on"),
         ("for=nan", "'for=nan': not a number of seconds"),
         ("saves=20", "'saves=20': not a part from 0 to 1"),
