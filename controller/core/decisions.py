@@ -635,12 +635,13 @@ def gathered(turn: Turn) -> bool:
 
 
 def _no_first_plan(turn: Turn, error: HeadgateError) -> None:
-    """Without a first plan there is no run; a controller that waits for VMs goes on waiting."""
+    """Without a first plan there is no run; a controller that waits for VMs, also for those that an operator keeps out,
+    goes on waiting."""
     k = turn.knowledge
-    if k.settings.initial or isinstance(error, InvalidInput):
+    if (k.settings.initial and not k.durable.cordoned) or isinstance(error, InvalidInput):
         turn.do(Finish(None, error))
         return
-    turn.alarm("plan", f"no first plan: {error.what}")
+    turn.alarm("plan", f"no first plan: {error.what}{what_is_barred(k)}")
     k.gathering_since_ns = turn.now.mono_ns
 
 

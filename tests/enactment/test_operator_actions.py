@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from enactment_world import MODELS, TOPOLOGY, World, replace, vm
 
+from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.journal_records import Cordoned, HandedOver
 from headgate.controller.models.plan_data import plan_data
 from headgate.controller.models.plans import Plan
@@ -481,6 +482,23 @@ def test_the_last_vm_is_not_drained_even_by_force_into_nothing() -> None:
     world.ask("uncordon", vms=["vm1"])
     world.run(3)
     assert not any("no plan" in text for text in world.loop.knowledge.alarms.values())
+
+
+def test_a_run_whose_vm_is_drained_before_its_first_plan_waits_for_it() -> None:
+    """It ended: no plan carried its rate without that VM."""
+    world = World(rate_tps=1400.0)
+    world.do(t.Started((), None, 1))
+    world.do(t.FromVm(world.vms["vm1"].hello()))
+    world.ask("drain", vms=["vm1"])
+    world.do(t.FromVm(world.vms["vm2"].hello()))
+    world.run(5)
+    assert world.finish is None and world.durable.rollout is None
+    (told,) = (text for text in world.loop.knowledge.alarms.values() if "no first plan" in text)
+    assert "vm1 is drained (`headgate uncordon`)" in told
+    world.ask("uncordon", vms=["vm1"])
+    world.until("committed")
+    assert "vm1" in used(world)
+    assert not any("no first plan" in text for text in world.loop.knowledge.alarms.values())
 
 
 def test_more_vms_are_asked_for_where_they_may_be_had() -> None:

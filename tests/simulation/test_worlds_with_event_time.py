@@ -15,6 +15,9 @@ FOUND = {
 }
 
 
+FOUND_FAR = {2: "what two lives of a thread wrote came late, the older one's first"}
+
+
 @pytest.mark.parametrize("seed", FEW)
 def test_timers_give_what_a_sequential_run_gives(seed: int) -> None:
     SimWorld(seed, Options(shape="times")).run()
@@ -23,6 +26,23 @@ def test_timers_give_what_a_sequential_run_gives(seed: int) -> None:
 @pytest.mark.parametrize("seed", FOUND, ids=str)
 def test_what_seeds_found_is_as_it_must_be(seed: int) -> None:
     SimWorld(seed, Options(shape="times")).run()
+
+
+@pytest.mark.parametrize(("shape", "number"), [("far times", 1), ("far drifts", 4)])
+def test_timers_give_the_same_where_vms_are_lost_and_snapshots_are_not(shape: str, number: int) -> None:
+    """Odd numbers count exactly once."""
+    world = SimWorld(number, Options(shape=shape)).run()
+    assert world.exact == bool(number % 2) and not world.tallies.states_lost
+    assert world.met["ranges taken over elsewhere"] > 0
+
+
+@pytest.mark.parametrize("seed", FOUND_FAR, ids=str)
+def test_what_seeds_found_of_snapshots_elsewhere_is_as_it_must_be(seed: int) -> None:
+    SimWorld(seed, Options(shape="far times")).run()
+
+
+def test_a_vm_that_is_drained_before_the_first_plan_does_not_end_the_run() -> None:
+    SimWorld(981295, Options(shape="times")).run()
 
 
 def test_without_faults_all_is_at_the_sink_once() -> None:

@@ -150,7 +150,7 @@ class Store:
     there: bytes | None = None
     making: bytes | None = None
     changes: int = 0
-    under_way = False
+    under_way = late = False
 
     @property
     def stands(self) -> bool:
@@ -203,6 +203,7 @@ class Store:
 class FarStore(Store):
     """Elsewhere: what is given is there FAR_NS later, if the place answers; what others had is read as slowly."""
 
+    late = True
     given: Any = None
     due_ns: int = 0
     error: str = ""

@@ -202,7 +202,8 @@ def _made_faults(cls: type, params: Mapping[str, Any]) -> Iterator[str]:
         if isinstance(made, Timed):
             time_of_rows(made, lambda place: itemgetter(0))
     except HeadgateError as error:
-        yield error.what + (f": {error.cause}" if error.cause else "")
+        told = ": ".join(filter(None, [error.what, ", ".join(error.faults), error.cause]))
+        yield told + (f"; try {error.hint}" if error.hint else "")
 
 
 def _signature(run: Any) -> inspect.Signature | None:

@@ -61,7 +61,9 @@ class Faults:
             self.fill_disk, self.lose_vm_at_move, self.forge_report, self.wear_out, self.drain_vm,
             self.replace_code, self.rotate_keys,
         ]  # fmt: skip
-        if world.shape.keys:  # the only way to ranges that come back to who had let them go
+        if (
+            world.shape.keys or world.shape.far
+        ):  # the only way to ranges that come back to who had let them go
             self.kinds += [self.lose_vm_at_move] * 2
         if world.options.kinds:
             self.kinds = [getattr(self, name) for name in world.options.kinds if name not in (CODE, WAYS)]

@@ -429,7 +429,8 @@ class Shape:
     key of a row. fails: positions that must become dead letters. live: its source cannot be read again.
     machines: slots of each VM, one of these (none: two or three VMs of two to four slots). rates_tps: of which
     the seed chooses. calm_s: the run goes on so long, undisturbed, after all is settled. ends: the run
-    does, as its sources do; then `expected` says what must be at the sink, by the number of partitions."""
+    does, as its sources do; then `expected` says what must be at the sink, by the number of partitions. far:
+    snapshots are on no VM, and every second seed counts exactly once."""
 
     topology: Topology
     need: int = 1
@@ -442,6 +443,7 @@ class Shape:
     calm_s: float = 0.0
     ends: bool = False
     expected: Callable[[int], list[Row]] = ended_rows
+    far: bool = False
 
     @property
     def models(self) -> tuple[Model, ...]:
@@ -720,11 +722,15 @@ SHAPES: dict[str, Shape] = {
     ),
 }
 
+SHAPES |= {f"far {name}": dataclasses.replace(SHAPES[name], far=True) for name in ("times", "drifts")}
+
 SELDOM = ("long holds",)  # they take long
 ASKED = (
     "batched",
     "drifts",
     "ends",
+    "far drifts",
+    "far times",
     "times",
 )  # only when they are asked for: seeds stay the worlds that they were
 DRAWN = (*sorted(SHAPES.keys() - {*SELDOM, *ASKED}) * 2, *SELDOM)  # shapes that seeds choose from

@@ -427,7 +427,7 @@ def note_met(world: Any, part: form.SavedPart) -> None:
 class SimStore:
     """Snapshots of a keyed thread on its VM's disk (keyed.SnapshotStore)."""
 
-    under_way = False
+    under_way = late = False
 
     def __init__(self, agent: SimAgent, task: str, thread: int) -> None:
         self._agent, self._disk, self._task, self._thread = agent, agent.disk, task, thread
@@ -479,6 +479,8 @@ class SimStore:
 class SimFarStore:
     """Snapshots of a keyed thread in a store that outlives all VMs: what is written lands a while later, also when its
     worker is dead by then (far_snapshots.py)."""
+
+    late = True
 
     def __init__(self, worker: SimWorker, task: str, thread: int) -> None:
         self._worker, self._world, self._task, self._thread = worker, worker.world, task, thread

@@ -99,8 +99,10 @@ class SimWorld:
         self.arriving = shape.live and seed % 4 < 2
         if self.arriving:
             self.shape = arriving(self.shape)
-        self.far = bool(self.shape.keys) and (seed % 5 == 4 if options.far is None else options.far)
-        self.exact = bool(self.shape.keys) and (seed % 10 == 4 if options.exact is None else options.exact)
+        keyed, far = bool(self.shape.keys), self.shape.far
+        self.far = far or (keyed and (seed % 5 == 4 if options.far is None else options.far))
+        drawn = bool(seed % 2) if far else seed % 10 == 4
+        self.exact = (keyed or far) and (drawn if options.exact is None else options.exact)
         self.far_disk: dict[tuple[str, int], dict[int, bytes]] = {}  # thread → life → its snapshot
         self.far_taken: set[tuple[str, int]] = set()  # threads whose ranges others have taken over
         self._stream: Schedule | None = None  # what comes at arriving sources

@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headgate import topology
 from headgate.topology_runtime.api.logic import Context, RowId
 from headgate.topology_runtime.connectors.lake import stores
 from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink
@@ -214,6 +215,32 @@ def test_a_folder_that_takes_nothing_is_waited_for(tmp_path: Path) -> None:
 def test_settings_that_cannot_be_are_refused(given: dict[str, Any]) -> None:
     with pytest.raises(InvalidInput):
         FolderSink("x", **given)
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "s3://", "s3a://", "gs://", "az://", "abfs://"])
+def test_a_folder_or_store_where_one_of_several_makes_a_file_is_taken(scheme: str) -> None:
+    flow = topology("t")
+    flow.source("a") >> flow.task("store", FolderSink, folder=f"{scheme}/lake")
+    flow.build()
+
+
+@pytest.mark.parametrize("scheme", ["sftp", "smb", "webdav", "ftp", "memory", "simplecache::s3", "none"])
+@pytest.mark.parametrize("to_one", [False, True])
+def test_a_store_where_several_could_make_one_file_is_refused_before_a_start(
+    scheme: str, to_one: bool
+) -> None:
+    """One thread, too: one that was moved may write beside its heir, and one that is killed leaves half a file."""
+    flow = topology("t")
+    store = flow.task("store", FolderSink, folder=f"{scheme}://host/lake", options={"password": "hidden"})
+    flow.source("a") >> (store.to_one() if to_one else store)
+    with pytest.raises(InvalidInput) as refused:
+        flow.build()
+    (told,) = refused.value.faults
+    assert f"{scheme}://host/lake: there two writers may" in told and "try a mounted folder, s3://" in told
+    assert "hidden" not in told
+    with pytest.raises(InvalidInput) as made:
+        FolderSink(f"{scheme}://host/lake")
+    assert made.value.cause and made.value.hint
 
 
 def test_what_a_killed_writer_never_committed_is_removed_in_time(tmp_path: Path) -> None:

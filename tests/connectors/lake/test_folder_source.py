@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headgate import topology
 from headgate.topology_runtime.api.logic import Context, Exhausted, RowId
 from headgate.topology_runtime.connectors.lake import folder_source
 from headgate.topology_runtime.connectors.lake.folder_sink import FolderSink
@@ -158,16 +159,24 @@ def test_the_order_may_lie_elsewhere(tmp_path: Path) -> None:
 
 
 def test_a_file_elsewhere(tmp_path: Path) -> None:
-    """A file system of fsspec's that is no folder of this machine."""
+    """A file system of fsspec's that is no folder of this machine: two readers could both be first there."""
     import fsspec
 
+    flow, order = topology("t"), str(tmp_path)
+    flow.source("in", FolderSource, folder="memory://lake", threads=2) >> flow.task("out")
+    with pytest.raises(InvalidInput) as refused:
+        flow.build()
+    (told,) = refused.value.faults
+    assert "the order of files" in told and "memory://lake" in told and "order=" in told
+    with pytest.raises(InvalidInput, match="cannot be kept in sftp://host/order"):
+        FolderSource("s3://lake/in", order="sftp://host/order")
     system = fsspec.filesystem("memory")
     try:
         for n in range(3):
             system.pipe_file(f"/lake/{n}.jsonl", json.dumps({"n": n}).encode())
-        found = rows(opened("memory://lake"))
+        found = rows(opened("memory://lake", order=order))
         assert sorted(numbers(found)) == [0, 1, 2]
-        assert rows(opened("memory://lake", found[0][0] + 1)) == found[1:]
+        assert rows(opened("memory://lake", found[0][0] + 1, order=order)) == found[1:]
     finally:
         system.rm("/lake", recursive=True)
 

@@ -92,7 +92,7 @@ class AsTold(Timed):
 class MemoryStore:
     """covered: how often all until then was durable."""
 
-    under_way = False
+    under_way = late = False
 
     def __init__(self) -> None:
         self.stands, self.whole_due = False, True

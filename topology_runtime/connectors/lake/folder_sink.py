@@ -23,7 +23,7 @@ import msgspec
 from headgate.topology_runtime.api.logic import Context, RowId, Sink
 from headgate.topology_runtime.connectors.lake.arrow_rows import table_of
 from headgate.topology_runtime.connectors.lake.id_ranges import Range, WrittenIds, ranges_of
-from headgate.topology_runtime.connectors.lake.stores import NEW, NONE, OWN, store_of
+from headgate.topology_runtime.connectors.lake.stores import NEW, NONE, OWN, refuse_unsure, store_of
 from headgate.topology_runtime.errors import BadRow, InvalidInput
 
 FORMATS = {"json": "jsonl", "parquet": "parquet", "csv": "csv"}
@@ -40,8 +40,8 @@ class Commit(msgspec.Struct, frozen=True):
 
 class FolderSink(Sink[Any]):
     """Rows (dicts) into files of a folder that all VMs of the sink see (on one VM: any folder), or of an object store
-    (`s3://…`; options: of its package for fsspec). format: json (a line each), csv or parquet. batch_rows,
-    batch_age_s: so many rows make a file, or what is so old. partition_by: columns
+    (`s3://…`, `gs://…`, `az://…`; options: of its package for fsspec), and of no other store. format: json (a line
+    each), csv or parquet. batch_rows, batch_age_s: so many rows make a file, or what is so old. partition_by: columns
     whose values name sub-folders (`day=2026-11-29`), as Spark and DuckDB read them.
 
     >>> sink = FolderSink("/data/readings", format="parquet", partition_by=["day"])
@@ -49,6 +49,7 @@ class FolderSink(Sink[Any]):
 
     batch_rows = 10_000
     batch_age_s = 10.0
+    made_to_check = True
 
     def __init__(
         self,
@@ -66,6 +67,7 @@ class FolderSink(Sink[Any]):
             raise InvalidInput("a file takes 1 row or more, and waits for up to 3600 s")
         self._store, self.format = store_of(folder, options), format
         self.folder = self._store.address
+        refuse_unsure(self._store, "rows of FolderSink", "a mounted folder, s3://…, gs://… or az://…")
         self.partition_by = [partition_by] if isinstance(partition_by, str) else list(partition_by)
         self.batch_rows, self.batch_age_s = batch_rows, batch_age_s
         self._written, self._next, self._task = WrittenIds(), 0, ""

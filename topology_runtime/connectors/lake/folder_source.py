@@ -20,7 +20,7 @@ import msgspec
 from headgate.topology_runtime.api.logic import Context, Exhausted, OffsetSource
 from headgate.topology_runtime.connectors.lake.file_order import FileOrder, OrderedFile
 from headgate.topology_runtime.connectors.lake.new_files import NewFiles, columns_in, parts_of
-from headgate.topology_runtime.connectors.lake.stores import NEW, OWN, store_of
+from headgate.topology_runtime.connectors.lake.stores import NEW, OWN, refuse_unsure, store_of
 from headgate.topology_runtime.connectors.record_formats import (
     FORMATS,
     ParquetRecords,
@@ -50,13 +50,15 @@ class FolderSource(OffsetSource[Any]):
     ready: a file is whole once unchanged for so many seconds (2; in object stores 0), or, by name, when such a marker
     lies beside it (`_SUCCESS`). end: `now` ends with the files that are there at the start. on_gap: `fail` waits when a
     file was replaced or removed before it was read, `skip` says so, counts it (metric `gaps`) and goes on. order: a
-    folder for the order of files, where the one that is read takes none.
+    folder for the order of files, where the one that is read takes none, or is neither a folder nor an object store.
 
     A look lists all files (1,000 for each request to S3), once a second or, where that takes long, a tenth of the time.
     Raises InvalidInput, and ServiceAway while the store does not answer.
 
     >>> source = FolderSource("s3://readings/in/*.parquet", ready="_SUCCESS")
     """
+
+    made_to_check = True
 
     def __init__(
         self,
@@ -93,6 +95,8 @@ class FolderSource(OffsetSource[Any]):
         key = self._pattern if order is None else self.address
         self._folder = f"{OWN}/order-{sha256(key.encode()).hexdigest()[:12]}"
         self._kept = self._store if order is None else store_of(order, options)
+        hint = "order= a folder that all VMs see, or one in s3://…, gs://… or az://…"
+        refuse_unsure(self._kept, "the order of files", hint)
         self._order = FileOrder(self._kept, self._folder)
         if ready is None:
             ready = 0.0 if self._store.atomic else READY_S

@@ -1,7 +1,7 @@
 """Where files lie, with what sinks and sources of folders need of it: a folder, or a prefix of an object store.
 
-Names are relative to it, with `/`. What is written appears whole; `create` lets one of several writers win. Whatever
-fails comes out as ServiceAway.
+Names are relative to it, with `/`. In folders and `atomic` stores what is written appears whole, and `create` lets one
+of several writers win; elsewhere neither is sure. Whatever fails comes out as ServiceAway.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from headgate.topology_runtime.connectors.remote_files import (
     system_of,
     without_file_scheme,
 )
-from headgate.topology_runtime.errors import HeadgateError, ServiceAway
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput, ServiceAway
 from headgate.topology_runtime.platform.disk import sync_directory
 
 OWN = "_headgate"  # what is ours in a folder; readers leave it out
@@ -29,7 +29,7 @@ NEW = f"{OWN}/new"  # files that have not found their places
 NONE = "__none__"  # the folder of rows without the value
 ATOMIC = frozenset(
     {"s3", "s3a", "gs", "gcs", "az", "abfs", "abfss"}
-)  # a file appears when all of it is there
+)  # s3fs, gcsfs, adlfs: a PUT, and "create" is a condition of it
 TAGS = ("ETag", "etag", "md5Hash")
 TIMES = ("LastModified", "last_modified", "mtime", "updated", "created")
 
@@ -43,7 +43,8 @@ class ListedFile(NamedTuple):
 
 
 class FolderStore(Protocol):
-    """address: as users name it. atomic: a file appears when all of it is there. local: asking costs nothing."""
+    """address: as users name it. atomic: a file appears when all of it is there, and is created by one of several.
+    local: asking costs nothing."""
 
     address: str
     atomic: bool
@@ -62,7 +63,7 @@ class FolderStore(Protocol):
         """False when the name is taken."""
 
     def move(self, name: str, to: str) -> None:
-        """To its place; nothing when it is there already."""
+        """To its place; nothing when it is there already. Of folders and atomic stores."""
 
     def remove(self, name: str) -> None: ...
 
@@ -79,6 +80,13 @@ class FolderStore(Protocol):
 def store_of(address: str, options: Mapping[str, Any] | None = None) -> FolderStore:
     address = without_file_scheme(address)
     return RemoteStore(address, options) if is_remote(address) else LocalStore(address)
+
+
+def refuse_unsure(store: FolderStore, what: str, hint: str) -> None:
+    """Of one that two writers could each make a file in. what: that it is refused for. Raises InvalidInput."""
+    if not (store.local or store.atomic):
+        cause = "there two writers may both make one file, and a killed one leaves half of it"
+        raise InvalidInput(f"{what} cannot be kept in {store.address}", cause=cause, hint=hint)
 
 
 @contextmanager
@@ -220,10 +228,7 @@ class RemoteStore:
     def move(self, name: str, to: str) -> None:
         """A copy and a removal: the copy appears whole, and whoever comes next does both again."""
         with self._call(name, "takes no files") as (system, path), suppress(FileNotFoundError):
-            place = self._path(to)
-            if not self.atomic:
-                system.makedirs(place.rpartition("/")[0], exist_ok=True)
-            system.cp_file(path, place)
+            system.cp_file(path, self._path(to))
             system.rm_file(path)
 
     def remove(self, name: str) -> None:

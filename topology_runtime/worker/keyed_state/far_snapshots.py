@@ -185,6 +185,7 @@ class FarSnapshots:
     """Those of thread `thread` of `task` (form.SnapshotStore). wake: have `of` asked again."""
 
     under_way = False  # it is there, or was not written, when `save` returns
+    late = True  # a request may be on its way when its worker dies
 
     def __init__(
         self, place: FarPlace, task: str, thread: int, wake: Callable[[], None] = lambda: None

@@ -651,12 +651,16 @@ class KeyedRows:
         self.ranges.lost |= set(lost)
         self.applied.again_at_most = again
 
+    def restored(self) -> None:
+        """What was taken up is durable as this thread's last snapshot."""
+
     def go_on_from(self, thread: int, saved: SavedWhole) -> dict[int, int]:
         """Take up what another thread saved, which is this one's last snapshot by now, as far as it is to be here; this
         one has nothing yet. Where `restore` does not take some state, it is only offered. Ranges in it, and their
         versions. Raises msgspec.DecodeError."""
         lost, again = set(self.ranges.lost), self.applied.again_at_most
         self.restore(saved)
+        self.restored()
         self.ranges.lost, self.applied.again_at_most = lost, again  # the other one has said so
         self.mark()
         told = dict(self.ranges.versions)

@@ -34,6 +34,10 @@ class SavedBeside:
         self._error = ""
 
     @property
+    def late(self) -> bool:
+        return self._store.late
+
+    @property
     def stands(self) -> bool:
         return self._store.stands
 

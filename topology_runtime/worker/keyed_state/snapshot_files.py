@@ -88,6 +88,7 @@ class SnapshotFiles:
             os.fsync(file.fileno())
 
     under_way = False  # it is on disk, or was not written, when `save` returns
+    late = False
 
     def look(self) -> None:
         """Nothing is left to be said."""

@@ -125,7 +125,11 @@ class NotRead(Exception):
 
 class SnapshotStore(Protocol):
     """Durable snapshots of one thread: on its VM's disk (snapshot_files.py) or elsewhere (far_snapshots.py). All raise
-    OSError."""
+    OSError. late: may what a former life of the thread gave become durable after this one has read? Then what was read
+    is the last snapshot only once one of this life is durable."""
+
+    @property
+    def late(self) -> bool: ...
 
     @property
     def stands(self) -> bool:

@@ -337,6 +337,8 @@ class TimedRows(KeyedRows):
     def restore(self, saved: SavedWhole) -> None:
         super().restore(saved)
         self.left = []
+
+    def restored(self) -> None:
         self.unsent.extend(self._fresh)  # that is on disk
         self.kept |= self._done_below(self.given)
         self._fresh = []

@@ -84,6 +84,7 @@ class KeyedTask(Behaviour):
         self._settled = 0  # the newest routes by which everything has come and gone, durably
         self._snapshot_ns = self._given_ns = self._saved_changes = 0
         self._saved: dict[int, int] = {}  # versions in the last snapshot
+        self.unsure = False  # was it a former life's, and may be less the next time it is read?
         self._given: SaveUnderWay | None = None  # under way
         self._asked_ns: dict[int, int] = {}  # thread that is gone → when its snapshot was asked for
         self._asked = 0
@@ -95,11 +96,18 @@ class KeyedTask(Behaviour):
         self._take_up()
 
     def _take_up(self) -> None:
-        """What the former life of this thread saved. Raises what `restore` does, unless that is of some keys alone and
-        for long: what it needs may be there soon, and the thread is built again."""
+        """What the former life of this thread saved. Where a life between the two may have begun from less, and its
+        snapshot come late, nothing is told of what was read before one of this life is durable. Raises what `restore`
+        does, unless that is of some keys alone and for long: what it needs may be there soon, and the thread is built
+        again."""
         saved = self.store.load()
+        self.unsure = saved is not None and self.store.late
         if saved is not None:
             self.rows.restore(saved)
+        if self.unsure:
+            self.rows.dirty, self._saved_changes = True, self.rows.ranges.changes
+        elif saved is not None:
+            self.rows.restored()
             self._note_saved()
         aside, of, why = self.rows.states.asides()
         if why is not None and (aside == of or self.core.tries < PATIENT_TRIES):
@@ -275,7 +283,7 @@ class KeyedTask(Behaviour):
             self._begin_part()
         self._make_parts(now_ns)
         self._acknowledge()
-        if rows.ranges.settled and not self._moved:
+        if rows.ranges.settled and not (self._moved or self.unsure):
             self._settled = core.switched
 
     def _snapshot_due(self, now_ns: int) -> bool:
@@ -379,7 +387,7 @@ class KeyedTask(Behaviour):
             self._not_saved(str(error))
             return
         if given.covers:
-            self.unsaved = ""
+            self.unsaved, self.unsure = "", False
             self._saved, self._saved_changes = given.versions, given.changes
             self.core.settle(self.rows.released(now_ns))
 

@@ -227,7 +227,7 @@ class TimedTask(KeyedTask):
         """Tasks with event time below hear how far this one is; where rows are counted exactly once, all with state
         per key hear what comes to them no more."""
         orders, exact = self.core.orders, self.rows.exactly_once
-        if orders is None or not self._telling.due(now_ns):
+        if orders is None or self.unsure or not self._telling.due(now_ns):
             return
         if orders is not self._targets_by:
             self._targets_by = orders
@@ -331,7 +331,7 @@ class TimedTask(KeyedTask):
     def _at_rest(self, end: EndOfInput) -> bool:
         """Has every timer that is due fired, and is what it gave done, or waits in panes that are to stay?"""
         rows = self.rows
-        if rows.unfired_us is not None:
+        if self.unsure or rows.unfired_us is not None:
             return False
         if rows.unsent or any(e.sequence < 0 for g in rows.given.values() for e in g.pending):
             return False

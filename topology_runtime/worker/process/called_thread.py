@@ -33,7 +33,7 @@ SLOT, INCARNATION = Slot("here", 0), 1
 class NoDisk:
     """Snapshots are written, as a worker's are, and go nowhere."""
 
-    stands, whole_due, under_way = True, False, False
+    stands, whole_due, under_way, late = True, False, False, False
 
     def look(self) -> None: ...
     def close(self) -> None: ...
