@@ -96,8 +96,8 @@ def _named_numbers(
 DEFAULT_TRIGGERS = "every=60,saves=0.2,load=0.9,for=10"
 TRIGGERS_HELP = (
     "When traffic or greedy-matching plans again at the same rate: every so many s, where that saves more than this "
-    "part of what goes between VMs; for a VM above this load (load@vm2=0.7: that VM) for so many s; first=dsm: the first "
-    "plan by that mapper."
+    "part of what goes between VMs; for a VM above this load (load@vm2=0.7: that VM) for so many s; first=dsm: the "
+    "first plan by that mapper."
 )
 TRIGGER_NAMES = {
     "every": "every_s",

@@ -2,7 +2,8 @@
 
 Lian et al., "ContTune", PVLDB 16 (2023). Read in: its abstract and its repository, ljqcodelove/ContTune at 8cbcf89:
 README (its observations of Nexmark Q1; "d_nearest … otherwise, DS2 is triggered") and code (a Gaussian process with
-a squared exponential kernel over parallelism → processing ability, its length and height by the marginal likelihood). Of the paper's Algorithm 1 (Big-small) there was no text to read; by abstract and README
+a squared exponential kernel over parallelism → processing ability, its length and height by the marginal likelihood).
+Of the paper's Algorithm 1 (Big-small) there was no text to read; by abstract and README
 a job behind its rate is first made large enough ("Big": here doubled until it keeps up), then brought to the fewest
 that carry the rate ("Small"). How often it looks is not said: once a minute here. Its code takes observations as exact;
 here they have an error of 1 % of the largest.
