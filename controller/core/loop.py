@@ -330,7 +330,8 @@ class Loop:
         late = self._paths.look(turn, partial(window_of, intake, now.mono_ns))
         judge_probation(turn, verdict, window)
         plan_triggers.take_in(turn, window)
-        self._ways.look(turn, window)
+        for watch in (self._ways, self._limits):
+            watch.look(turn, window)
         diagnosis = diagnose(
             DiagnosisInput(
                 window=window,
@@ -356,7 +357,6 @@ class Loop:
         )
         decisions.decide_all(turn, diagnosis, findings.besides(diagnosis))
         self._watch.look(turn, need, health)
-        self._limits.look(turn, window)
         profiling.consider(turn, off)
         near = nearness(window, plan, topology, k.models, slots)
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)

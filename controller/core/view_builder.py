@@ -150,11 +150,9 @@ def view_of(k: Knowledge, by_sink: BySink, intake: Intake | None, result: Judged
         end=_end(k),
         troubled="disk the controller" in k.alarms,
         troubles=dict(sorted(k.troubles.items())),
-        events=tuple(k.events),
-        event_number=k.event_number,
-        actions=tuple(k.actions),
-        decision=k.last_decision,
-    )
+        events=tuple(k.events), event_number=k.event_number,
+        actions=tuple(k.actions), decision=k.last_decision,
+    )  # fmt: skip
 
 
 def _end(k: Knowledge) -> EndNow:
