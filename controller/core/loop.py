@@ -81,6 +81,7 @@ from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.knowledge.run_view import LoopResult, RunView
 from headgate.controller.knowledge.spooled_events import Unread, without_reader
 from headgate.controller.knowledge.vm_ways import cut_pairs, slow_pairs
+from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import missing_models
 from headgate.controller.monitor import vm_reports
 from headgate.controller.monitor.sample_intake import Intake
@@ -88,6 +89,7 @@ from headgate.controller.monitor.sample_windows import queues_now, window_of
 from headgate.controller.monitor.sink_counts import FinishedRows, Settling
 from headgate.controller.plan.predict.slot_fit import HeldMemory
 from headgate.controller.views.run_documents import RateRows, summary
+from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError, InvalidInput
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.messages import refusal
@@ -316,13 +318,12 @@ class Loop:
         self._following = self._following or RateFollower(topology, season=k.settings.season)
         need = self._following.need(k, window, lags, cap_tps, now)
         turn.alarm("lag", lag_alarm(k.alarms.get("lag", ""), lags, window), LAG_OVER)
-        if self._memory is None or self._memory.plan != plan.id:
-            self._memory = HeldMemory.of(plan, topology, k.models)
-        slots = predicted_slots(plan.prediction, topology, window.emitted_tps, self._memory.slots)
+        memory = self._held_memory(plan, topology)
+        slots = predicted_slots(plan.prediction, topology, window.emitted_tps, memory.slots)
         unknown = learned_models.slots_without_model(k)
         slots = {slot: use for slot, use in slots.items() if slot not in unknown}
         last_s = window.progress.lately("emitted", 1.0) or 0.0
-        here = predicted_slots(plan.prediction, topology, last_s, self._memory.slots)
+        here = predicted_slots(plan.prediction, topology, last_s, memory.slots)
         here = {slot: here[slot] for slot in slots}
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
         self._accounts.look(turn, window, verdict, slots)
@@ -330,8 +331,8 @@ class Loop:
         late = self._paths.look(turn, partial(window_of, intake, now.mono_ns))
         judge_probation(turn, verdict, window)
         plan_triggers.take_in(turn, window)
-        for watch in (self._ways, self._limits):
-            watch.look(turn, window)
+        self._ways.look(turn, window)
+        self._limits.look(turn, window)
         diagnosis = diagnose(
             DiagnosisInput(
                 window=window,
@@ -362,6 +363,12 @@ class Loop:
         in_task, grows = intake.in_task.percentiles(now.mono_ns), growing(window, verdict)
         found = window, verdict, health, need, off, late, self._paths.now, slots, here, near, grows, in_task
         self._result = LoopResult(*found)
+
+    def _held_memory(self, plan: Plan, topology: Topology) -> HeldMemory:
+        """What the plan in force holds, counted once."""
+        if self._memory is None or self._memory.plan != plan.id:
+            self._memory = HeldMemory.of(plan, topology, self.knowledge.models)
+        return self._memory
 
     def _look_at_health(
         self,

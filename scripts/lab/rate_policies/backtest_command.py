@@ -200,7 +200,9 @@ def series_of(rates: Sequence[str], options: dict[str, Any]) -> list[RateSeries]
             continue
         for scale, skip_s in itertools.product(scales, skips):
             name = (
-                Path(what).stem + (f"/{scale:g}" if scale != 1 else "") + (f"@{skip_s:.15g}" if skip_s else "")
+                Path(what).stem
+                + (f"/{scale:g}" if scale != 1 else "")
+                + (f"@{skip_s:.15g}" if skip_s else "")
             )
             given = read(what, options["rate_scale"] or 1.0, scale)
             found.append(s.of_rates(name, given, options["seconds"], skip_s))
