@@ -254,10 +254,20 @@ def test_of_what_has_gone_elsewhere_before_nothing_is_copied(tmp_path: Path) -> 
     assert isinstance(got, KeyedSnapshot) and not got.copies and not heir.objects()
 
 
-def test_a_thread_that_has_something_by_then_takes_it_by_range(tmp_path: Path, saved: Thread) -> None:
+def test_a_thread_that_has_something_by_then_takes_it_by_range(
+    tmp_path: Path, saved: Thread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put, asked = FolderOfFiles.put, threading.Event()
+
+    def late(self: FolderOfFiles, name: str, data: bytes, same_as: str = "") -> None:
+        assert asked.wait(PATIENCE_S), "copying ends after it was asked for, however busy the machine"
+        put(self, name, data, same_as)
+
     heir = Heir(tmp_path)
+    monkeypatch.setattr(FolderOfFiles, "put", late)
     with pytest.raises(NotRead):
         heir.store.of(GONE, ALL)
+    asked.set()
     assert heir.read.wait(PATIENCE_S)
     heir.rows.ranges.hear(GONE + 100, [7])
     heir.rows.claim(0)
@@ -287,6 +297,7 @@ def test_wherever_copying_ends_there_is_nothing_or_all_of_it(
 
     def some(self: FolderOfFiles, name: str, data: bytes, same_as: str = "") -> None:
         if f"~{ME}/" in name:
+            assert asked.wait(PATIENCE_S)
             if not left[0]:
                 ended.set()
                 raise Broken
@@ -296,9 +307,11 @@ def test_wherever_copying_ends_there_is_nothing_or_all_of_it(
 
     monkeypatch.setattr(FolderOfFiles, "put", some)
     for puts in range(40):
-        left, ended, heir = [puts], threading.Event(), Heir(tmp_path, life=10 + puts)
+        left, ended, asked = [puts], threading.Event(), threading.Event()
+        heir = Heir(tmp_path, life=10 + puts)
         with pytest.raises(NotRead):
             heir.store.of(GONE, ALL)
+        asked.set()
         while not ended.wait(0.001) and not heir.read.is_set():
             pass
         states, versions = found(tmp_path)
