@@ -292,6 +292,7 @@ class Sampler:
         self._last_ns = now_ns
         self._sequence = 0
         self._timers_ns: dict[str, int] = {}
+        self._calls: dict[str, tuple[int, int, int]] = {}
         self._run = ""
         self._timed = True
 
@@ -342,7 +343,7 @@ class Sampler:
         latency: dict[int, list[int]] = {}
         in_task: TaskLatency = {}
         links: list[Row] = []
-        self._timers_ns = {}
+        self._timers_ns, self._calls = {}, {}
         for slot in sorted({watched.slot for watched in self._watched}):
             self._slot(slot, epoch, rows, tasks, slots, latency, in_task)
         for watched in self._watched:
@@ -370,8 +371,16 @@ class Sampler:
             user=self.user.take(),
             run=self._run,
             timers_ns=self._timers_ns,
+            calls=self._calls,
             cost_ns=time.thread_time_ns() - begin_ns,
         )
+
+    def _count_calls(self, task: str, delta: ThreadDelta) -> None:
+        fields = meter.CALLS, meter.RAN_SQUARES, meter.WAITED_SQUARES
+        calls, ran, waited = (delta.now[field] - delta.before[field] for field in fields)
+        if calls:
+            of = self._calls.get(task, (0, 0, 0))
+            self._calls[task] = of[0] + calls, of[1] + ran, of[2] + waited
 
     def behind(self) -> bool:
         """Are there finished rows that did not fit into the last block?"""
@@ -423,6 +432,7 @@ class Sampler:
             if timers_ns := delta.now[meter.TIMERS_NS] - delta.before[meter.TIMERS_NS]:
                 name = self._names[task]
                 self._timers_ns[name] = self._timers_ns.get(name, 0) + timers_ns
+            self._count_calls(self._names[task], delta)
             for bucket, count in delta.latency:
                 in_task[task, bucket] = in_task.get((task, bucket), 0) + count
             if delta.end_to_end and task in self._source_of:

@@ -29,6 +29,7 @@ from headgate.controller.models.task_models import WORKER, Model, ModelSlot, Poi
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.profile_steps import frames_that_hold
+from headgate.topology_runtime.measuring.row_spread import CPU_SPREAD, WAIT_SPREAD, Calls, row_spread
 from headgate.topology_runtime.measuring.wake_cost import share_of_wakes
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings
 from headgate.topology_runtime.wording import significant, utc_iso
@@ -73,12 +74,15 @@ WindowOf = Callable[[float], MeasuredWindow]
 
 @dataclass(frozen=True, slots=True)
 class RowCost:
-    """What a row takes of one thread at its peak. why: it is said with reserve, since."""
+    """What a row takes of one thread at its peak, and how much that differs (`row_spread`; None: not known). why: it is
+    said with reserve, since."""
 
     rows: float
     cpu_s: float
     wait_s: float
     why: tuple[str, ...] = ()
+    cpu_spread: float | None = None
+    wait_spread: float | None = None
 
 
 def learned(turn: Turn, window_of: WindowOf, need: Demand, behind: bool) -> Diagnosis | None:
@@ -174,6 +178,9 @@ def row_seen(now: TaskWindow, used: SlotWindow, frames: float) -> RowsSeen:
         delay_s,
         max(0.0, used.cpu_cores - now.cpu_cores),
         used.throttled_share > THROTTLED or delay_s > max(DELAYED_S, DELAYED * busy_s),
+        now.calls_per_s,
+        now.ran_us2_per_s,
+        now.waited_us2_per_s,
     )
 
 
@@ -255,7 +262,17 @@ def row_cost(seen: Sequence[RowsSeen], cores: float) -> RowCost | None:
         "disturbed": sum(one.disturbed for one in seen) > DISTURBED * len(seen),
         "small frames": _quick(seen, cores) and _largest(seen) < LARGE,
     }
-    return RowCost(rows, cpu_s, wait_s, tuple(name for name, holds in why.items() if holds))
+    return RowCost(
+        rows, cpu_s, wait_s, tuple(name for name, holds in why.items() if holds), *_spreads(seen, wait_s)
+    )
+
+
+def _spreads(seen: Sequence[RowsSeen], wait_s: float) -> tuple[float | None, float | None]:
+    """Of CPU, and of waits where there are any: by the seconds in which the slot had what is its."""
+    calm = [one for one in seen if not one.disturbed]
+    ran = row_spread(Calls(s.rows, s.calls, (s.busy_s - s.wait_s) * 1e6, s.ran_us2) for s in calm)
+    waited = row_spread(Calls(s.rows, s.calls, s.wait_s * 1e6, s.waited_us2) for s in calm)
+    return ran, waited if wait_s > 0 else None
 
 
 def _cpu_at_peak(seen: Sequence[RowsSeen], cores: float) -> float:
@@ -347,6 +364,8 @@ def model_from(before: Model, cost: RowCost, used_memory: float, when: str) -> M
     more = {key: value for key, value in before.more.items() if key not in ("unmeasured", "tentative")}
     more |= {"provenance": "first rows", "measured_at": when, "rows": round(cost.rows), WORKER: WORKER_BYTES}
     more |= {"cpu_s_per_row": cost.cpu_s, "wait_s_per_row": cost.wait_s, "waiting": cost.wait_s > 0}
+    spreads = {CPU_SPREAD: cost.cpu_spread, WAIT_SPREAD: cost.wait_spread}
+    more |= {name: spread for name, spread in spreads.items() if spread is not None}
     return replace(before, points=tuple(points), more=more | ({"tentative": [*cost.why]} if cost.why else {}))
 
 

@@ -376,7 +376,8 @@ class FirstProfiles:
 
 class RowsSeen(NamedTuple):
     """What a task's threads did in a second: frames that their rows came in; CPU, time in calls and of that off the
-    CPU, delay until there was a CPU; what else the slot's CPU was used for. disturbed: the slot had not what is its."""
+    CPU, delay until there was a CPU; what else the slot's CPU was used for. disturbed: the slot had not what is its.
+    calls, ran_us2, waited_us2: see `row_spread`."""
 
     rows: float
     frames: float
@@ -386,6 +387,9 @@ class RowsSeen(NamedTuple):
     delay_s: float
     others: float
     disturbed: bool
+    calls: float = 0.0
+    ran_us2: float = 0.0
+    waited_us2: float = 0.0
 
 
 @dataclass(slots=True)

@@ -22,7 +22,8 @@ class TaskWindow(msgspec.Struct, frozen=True):
     Latency: mean, from arrival in the thread's queue to completion, weighted by rows. Shares are fractions
     of the threads' time: in the task's logic, of that off the CPU, waiting for a CPU. `work_cores`: the CPU, each
     core × the speed of its VM, so that what unlike VMs do adds up. `timer_cores`: of the CPU, what timers took.
-    `timer_s_of_row`: the CPU of all timers of the run so far, for each of its rows so far."""
+    `timer_s_of_row`: the CPU of all timers of the run so far, for each of its rows so far. Calls, and the
+    sums over them of µs² / rows, on the CPU and off it (`row_spread`)."""
 
     threads: float
     rate_in_tps: float
@@ -39,6 +40,9 @@ class TaskWindow(msgspec.Struct, frozen=True):
     work_cores: float = 0.0
     timer_cores: float = 0.0
     timer_s_of_row: float = 0.0
+    calls_per_s: float = 0.0
+    ran_us2_per_s: float = 0.0
+    waited_us2_per_s: float = 0.0
 
     @property
     def row_cores(self) -> float:

@@ -17,13 +17,21 @@ from typing import Any
 
 from headgate.controller.models.field_reader import LARGEST, Fields
 from headgate.controller.models.task_models import BASE, SCHEMA, WORKER, Model, ModelSlot, Point, Spread
+from headgate.topology_runtime.measuring.row_spread import CPU_SPREAD, MOST, WAIT_SPREAD
 from headgate.topology_runtime.wording import shown
 
 MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product of thread counts small
 MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is a percentage by mistake
 
 _TOP_KEYS = ("schema", "task", "slot", "points")
-_MORE_KEYS = ("wake_cpu", BASE, WORKER)  # checked, and stay in `Model.more`, from where they are read
+_MORE_KEYS = (
+    "wake_cpu",
+    BASE,
+    WORKER,
+    CPU_SPREAD,
+    WAIT_SPREAD,
+)  # checked, and stay in `Model.more`, from where they are read
+_HIGHEST = {BASE: MAX_FRACTION, CPU_SPREAD: MOST, WAIT_SPREAD: MOST}
 _SLOT_KEYS = ("cores", "memory_bytes", "machine")
 _NUMBER_KEYS = ("threads", "rate_tps", "cpu", "memory")
 _POINT_KEYS = (*_NUMBER_KEYS, "spread")
@@ -61,7 +69,7 @@ def model_of(data: object) -> tuple[Model | None, list[str]]:
         top.fault("schema", f"expected {SCHEMA!r}, got {shown(top.data.get('schema'))}")
     top.name("task")
     for key in _MORE_KEYS:
-        top.number(key, 0.0, high=MAX_FRACTION if key == BASE else LARGEST)
+        top.number(key, 0.0, high=_HIGHEST.get(key, LARGEST))
     if top.has("slot"):
         slot = top.object("slot", _SLOT_KEYS)
         slot.number("cores", 1.0, above=True, high=1.0, what="more than 0 and at most 1")

@@ -16,6 +16,7 @@ from typing import Any
 import msgspec
 
 from headgate.topology_runtime.api.topology import Topology
+from headgate.topology_runtime.measuring.row_spread import CPU_SPREAD, WAIT_SPREAD
 from headgate.topology_runtime.measuring.wake_cost import DispatchOverhead
 from headgate.topology_runtime.wording import Suggestions, counted, significant
 
@@ -69,6 +70,11 @@ class Model(msgspec.Struct, frozen=True):
         return DispatchOverhead(float(self.more.get("wake_cpu", 0.0)), bool(self.more.get("waiting", False)))
 
     @property
+    def spreads(self) -> tuple[float | None, float | None]:
+        """How much what a row costs, and what it waits, differs from row to row (`row_spread`); None: not measured."""
+        return self.more.get(CPU_SPREAD), self.more.get(WAIT_SPREAD)
+
+    @property
     def unmeasured(self) -> bool:
         """It stands in for a model: no row of the task was measured yet."""
         return self.more.get("unmeasured") is True
@@ -101,7 +107,7 @@ def unsound(model: Model) -> Iterator[str]:
         for what, part in (("CPU", point.cpu), ("memory", point.memory)):
             if not 0 <= part < math.inf:
                 yield f"{name}: {part:g} of a slot's {what}, expected a finite number of at least 0"
-    for key in (BASE, WORKER):
+    for key in (BASE, WORKER, CPU_SPREAD, WAIT_SPREAD):
         value = model.more.get(key, 0.0)
         if not isinstance(value, int | float) or not 0 <= value < math.inf:
             yield f"{name}: {key} is {value!r}, expected a finite number of at least 0"

@@ -125,7 +125,8 @@ IN, OUT, CPU, DELAY, BUSY, WAIT, BYTES_IN, BYTES_OUT = range(8)
 MEAN, QUEUE, THREADS = range(8, 11)  # latency × rows, then gauges × seconds
 WORK = 11  # CPU × the speed of its VM
 TIMERS = 12  # of the CPU, what timers took
-TASK_COLUMNS = 13
+CALLS, RAN_SQUARES, WAITED_SQUARES = range(13, 16)  # `SampleBlock.calls`
+TASK_COLUMNS = 16
 SLOT_CPU, SLOT_THROTTLED, SLOT_MEMORY, SLOT_KILLS, SLOT_TIME, SLOT_HELD_TIME = range(
     6
 )  # the last: memory known
@@ -256,6 +257,7 @@ class TaskLatency:
 OFFSETS_KEPT = 10  # blocks among which the quickest says how far a VM's clock is off
 CLOCK_STEP_NS = 1_000_000_000  # a VM's clock that jumps this far makes its window unusable
 TIMERS_MOST_NS = 1 << 50  # in a block
+CALLS_MOST, SQUARES_MOST = 1 << 40, 1 << 62  # likewise
 GAPS_KEPT = 1024  # numbers of lost blocks that may still arrive late
 PROGRESS_STEP_NS = 200_000_000
 PROGRESS_KEPT = (HISTORY_S + 10) * NS // PROGRESS_STEP_NS
@@ -361,6 +363,10 @@ class Intake:
         for task, timers_ns in block.timers_ns.items():
             if task not in self._ends or not 0 <= timers_ns <= TIMERS_MOST_NS:
                 raise BadMessage(f"timers of {block.vm} cannot be used: {timers_ns} ns of {task}")
+        for task, counts in block.calls.items():
+            most = CALLS_MOST, SQUARES_MOST, SQUARES_MOST
+            if task not in self._ends or not all(0 <= n <= top for n, top in zip(counts, most, strict=True)):
+                raise BadMessage(f"calls of {block.vm} cannot be used: {counts} of {task}")
         if (known := (block.threads.get("thread", b""), block.tasks)) != sender.known:
             slots = sender.first_slot + arrays.threads[_ROW["slot"]]
             numbers = self.map.learn(arrays.threads[0], block.tasks, slots, sender.number)
@@ -402,10 +408,13 @@ class Intake:
         tasks[QUEUE] = threads[_ROW["queue"]] * window_s
         tasks[THREADS] = window_s
         tasks[WORK] = tasks[CPU] * sender.vm.speed
-        tasks[TIMERS] = 0.0
+        tasks[TIMERS:] = 0.0
         by_task = (tasks @ sender.by_task).T
         if block.timers_ns:
             by_task[:, TIMERS] = [block.timers_ns.get(name, 0) for name in self.map.tasks[: len(by_task)]]
+        if block.calls:
+            none = 0, 0, 0
+            by_task[:, CALLS:] = [block.calls.get(name, none) for name in self.map.tasks[: len(by_task)]]
         slots = arrays.slots.astype(np.float64)
         held_s = (slots[3] > 0) * window_s  # of a process that ends nothing is known
         slots[3] *= window_s  # memory is a gauge

@@ -149,6 +149,9 @@ def _tasks(intake: Intake, rows: Ints, cover_s: float) -> dict[str, w.TaskWindow
             work_cores=per_s_of[x.WORK] / NS,
             timer_cores=per_s_of[x.TIMERS] / NS,
             timer_s_of_row=timers / NS,
+            calls_per_s=per_s_of[x.CALLS],
+            ran_us2_per_s=per_s_of[x.RAN_SQUARES],
+            waited_us2_per_s=per_s_of[x.WAITED_SQUARES],
         )
         for name, per_s_of, growth_of, mean, (busy, wait, delay), timers in zip(
             intake.map.tasks, *(a.tolist() for a in (per_s, growth, latency, shares, each_ns)), strict=True

@@ -121,6 +121,17 @@ def test_what_timers_took_is_told_by_task(stand: Stand) -> None:
     assert stand.block().timers_ns == {}
 
 
+def test_how_much_rows_differ_is_told_by_task(stand: Stand) -> None:
+    first, second = stand.record(7, WORK), stand.record(8, WORK)
+    stand.record(9, STORE)
+    stand.add(first, CALLS=2, RAN_SQUARES=30, WAITED_SQUARES=400)
+    stand.add(second, CALLS=1, RAN_SQUARES=5)
+    assert stand.block().calls == {"work": (3, 35, 400)}
+    stand.add(second, CALLS=1, RAN_SQUARES=7, WAITED_SQUARES=1)
+    assert stand.block().calls == {"work": (1, 7, 1)}
+    assert stand.block().calls == {}
+
+
 def test_what_a_profile_used_in_a_slot_is_not_the_next_workers(stand: Stand) -> None:
     stand.sampler.over(1, INCARNATION)
     stand.block()

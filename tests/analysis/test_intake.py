@@ -96,6 +96,28 @@ def test_timers_that_make_no_sense_are_refused(timers_ns: dict[str, int]) -> Non
     assert not made.ever.any()
 
 
+def test_calls_of_all_threads_add_up() -> None:
+    made = intake()
+    for k in range(12):
+        end = START_NS + k * NS
+        one = msgspec.structs.replace(scored("vm1", k, end), calls={"score": (40, 900, 70_000)})
+        assert made.add_block(one, end + 3_000_000, 1)
+    score = window_of(made, START_NS + 12 * NS, 5.0).tasks["score"]
+    counted = score.calls_per_s, score.ran_us2_per_s, score.waited_us2_per_s
+    assert counted == pytest.approx((40, 900, 70_000), rel=0.01)
+
+
+@pytest.mark.parametrize("counts", [(-1, 0, 0), (1, -1, 0), (1, 0, -1), (1 << 50, 0, 0), (1, 1 << 63, 0)])
+def test_calls_that_make_no_sense_are_refused(counts: tuple[int, int, int]) -> None:
+    made = intake()
+    for name, told in (("score", counts), ("nothing", (1, 1, 1))):
+        with pytest.raises(BadMessage):
+            made.add_block(
+                msgspec.structs.replace(scored("vm1", 0, START_NS), calls={name: told}), START_NS, 1
+            )
+    assert not made.ever.any()
+
+
 def test_uneven_sampling_is_split_between_the_seconds_it_covers() -> None:
     made, at = intake(), START_NS
     for k, window_ns in enumerate([NS, 1_300_000_000, 700_000_000, 900_000_000, 1_100_000_000] * 3):

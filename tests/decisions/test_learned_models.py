@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 
 import pytest
 from enactment_world import MODELS, TOPOLOGY, S, World
 from msgspec.structs import replace
 
-from headgate.controller.core.learned_models import WORKER_BYTES, own_part, row_cost
+from headgate.controller.core.learned_models import WORKER_BYTES, model_from, own_part, row_cost
 from headgate.controller.core.plan_choice import PlanQuestion, choose, planned
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.knowledge import RowsSeen
@@ -36,6 +37,23 @@ def second(rows: float, cpu_s: float, wait_s: float = 0.0, frames: float = 0.0, 
 def test_a_computing_row_costs_its_cpu_and_waits_for_nothing() -> None:
     cost = row_cost([second(50, 0.01)] * 10, 0.5)
     assert cost is not None and (cost.cpu_s, cost.wait_s, cost.why) == (pytest.approx(0.01), 0.0, ())
+
+
+def test_how_much_rows_differ_is_learned_from_calm_seconds() -> None:
+    """10 ms of CPU give or take 3, or a wait of 20 ms give or take 8; what a disturbed second says does not count."""
+    ran = second(50, 0.01)._replace(calls=50.0, ran_us2=50 * (10_000.0**2 + 3_000**2))
+    wild = ran._replace(disturbed=True, ran_us2=50 * 90_000.0**2)
+    cost = row_cost([*[ran] * 9, wild], 0.5)
+    assert cost is not None and cost.wait_spread is None
+    assert cost.cpu_spread == pytest.approx(math.sqrt(math.log(1.09)), abs=0.001)
+    waits = second(50, 0.001, 0.02)._replace(calls=50.0, waited_us2=50 * (20_000.0**2 + 8_000**2))
+    cost = row_cost([waits] * 10, 0.5)
+    assert cost is not None and cost.wait_spread == pytest.approx(math.sqrt(math.log(1.16)), abs=0.001)
+    slot = {"cores": 0.5, "memory_bytes": 1 << 30, "machine": "here"}
+    before, _ = model_of(stand_in("work", slot))
+    assert before is not None
+    model = model_from(before, cost, 0.1, "2026")
+    assert model.spreads[1] == pytest.approx(cost.wait_spread, abs=0.001)
 
 
 def test_a_computing_row_comes_alone_at_its_peak_whatever_it_came_with() -> None:

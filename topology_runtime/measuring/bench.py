@@ -11,6 +11,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -19,6 +20,7 @@ from headgate.topology_runtime.api.topology import Edge, Task, Topology
 from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.measuring.collected_rows import Killed
 from headgate.topology_runtime.measuring.measuring_slots import Quotas
+from headgate.topology_runtime.measuring.row_spread import Calls
 from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.platform.processes import rss_bytes_of_all
 from headgate.topology_runtime.rates.schedule import Schedule
@@ -240,6 +242,13 @@ class Bench(WatchedRig):
         for i in range(words[mt.H_THREADS]):
             delay_ns += run_delay_ns(self.pid, words[mt.HEADER + i * mt.THREAD_WORDS + mt.TID])
         return max(0, wait_ns - delay_ns), busy_ns
+
+    def calls(self) -> tuple[Calls, Calls]:
+        """So far: by what they took on the CPU, and off it."""
+        count = partial(self.count, self._task)
+        rows, calls, waited_ns = count(mt.TUPLES_IN), count(mt.CALLS), count(mt.WAIT_NS)
+        ran = Calls(rows, calls, (count(mt.BUSY_NS) - waited_ns) / 1000, count(mt.RAN_SQUARES))
+        return ran, Calls(rows, calls, waited_ns / 1000, count(mt.WAITED_SQUARES))
 
     def look(self) -> None:
         if self._stop.is_set():

@@ -19,6 +19,7 @@ from headgate.topology_runtime.latency.latency_buckets import BUCKETS, percentil
 from headgate.topology_runtime.measuring.bench import FAST_TPS, Bench, WatchedRig
 from headgate.topology_runtime.measuring.machine_speed import SpeedMeter, SpeedSource
 from headgate.topology_runtime.measuring.profile_steps import Probe, growth, steady_from
+from headgate.topology_runtime.measuring.row_spread import Calls, row_spread
 from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.platform.processes import rss_bytes_of_all
 from headgate.topology_runtime.rates.schedule import NS, Schedule
@@ -182,6 +183,7 @@ class MeterReading(msgspec.Struct, frozen=True):
     blocked_ns: int
     busy_ns: int
     letters: int
+    calls: tuple[Calls, Calls]  # on the CPU, and off it
 
 
 def probe(  # what is measured, how long, beside what
@@ -230,7 +232,12 @@ def probe(  # what is measured, how long, beside what
         speed=meter.rounds_per_s,
         worker_bytes=bench.base_bytes,
         leak_bytes=leak,
+        spreads=(_spread(steady, 0), _spread(steady, 1)),
     )
+
+
+def _spread(looks: Sequence[MeterReading], which: int) -> float | None:
+    return row_spread(after.calls[which].without(before.calls[which]) for before, after in pairwise(looks))
 
 
 def _enough(looks: Sequence[MeterReading], threads: int, end_s: float, latest_s: float) -> bool:
@@ -242,4 +249,4 @@ def _enough(looks: Sequence[MeterReading], threads: int, end_s: float, latest_s:
 def _look(bench: Bench) -> MeterReading:
     blocked_ns, busy_ns = bench.blocked()
     now_s, rss, letters = time.monotonic(), rss_bytes_of_all(bench.pid), len(bench.letters())
-    return MeterReading(now_s, bench.done(), bench.cpu_s, rss, blocked_ns, busy_ns, letters)
+    return MeterReading(now_s, bench.done(), bench.cpu_s, rss, blocked_ns, busy_ns, letters, bench.calls())

@@ -21,6 +21,7 @@ from typing import Any, Literal
 
 import msgspec
 
+from headgate.topology_runtime.measuring.row_spread import CPU_SPREAD, WAIT_SPREAD
 from headgate.topology_runtime.measuring.wake_cost import DispatchOverhead, share_of_wakes
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings, cap_at
 
@@ -47,7 +48,7 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
     """One closed-loop measurement. cpu: of the slot; memory_bytes: above the bare worker, at the end;
     blocked: share of its calls' time in which the task neither ran nor waited for the CPU; speed: rounds/s
     of a fixed loop beside it, since the machine drifts; worker_bytes: of the bare worker; leak_bytes: kept
-    per row."""
+    per row; spreads: of a row's CPU, of its waits (`row_spread`; None: too few calls)."""
 
     threads: int
     rate_tps: float
@@ -61,6 +62,7 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
     speed: float
     worker_bytes: int = 0
     leak_bytes: float = 0.0
+    spreads: tuple[float | None, float | None] = (None, None)
 
 
 class Tried(msgspec.Struct, frozen=True, tag="trial"):
@@ -370,8 +372,18 @@ def model_of(
         "wake_cpu": _digits(wake_cpu(probes, trials)),
         "base_memory": _digits(base_memory(points)),
         "worker_bytes": round(median(probe.worker_bytes for probe in probes)),
+        **_spreads(probes),
         **about,
     }
+
+
+def _spreads(probes: Sequence[Probe]) -> dict[str, float]:
+    """By one thread, which nothing holds up: of a row's CPU, and of its waits where it waits."""
+    alone = [probe.spreads for probe in probes if probe.threads == 1]
+    ran = [ran for ran, _ in alone if ran is not None]
+    waited = [waited for _, waited in alone if waited is not None and waits(probes)]
+    named = ((CPU_SPREAD, ran), (WAIT_SPREAD, waited))
+    return {name: _digits(median(of)) for name, of in named if of}
 
 
 def base_memory(points: Sequence[dict[str, Any]]) -> float:

@@ -37,7 +37,8 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
 
     Threads: `SAMPLE_COLUMNS`, `tasks` names each row's task. `latency`: (sink, source, buckets of the meter),
     `task_latency`: `latency_buckets.LATENCY_COLUMNS`. Link latencies: means per frame.
-    `finished`: how sinks' logs grew. `user`: metrics of tasks' own. `timers_ns`: CPU that timers took, by task."""
+    `finished`: how sinks' logs grew. `user`: metrics of tasks' own. `timers_ns`: CPU that timers took, by task.
+    `calls`: by task how many, and the sums over them of µs² / rows, on the CPU and off it (`row_spread`)."""
 
     vm: str
     boot: int
@@ -56,6 +57,7 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     user: tuple[UserMetric, ...] = ()
     run: str = ""
     timers_ns: dict[str, int] = {}
+    calls: dict[str, tuple[int, int, int]] = {}
 
 
 SAMPLE_COLUMNS = (

@@ -5,8 +5,8 @@ and the time that it waits for others (a service). In a slot one thread runs at 
 one core, and no more than the slot's part of it in each 20 ms (a CPU quota). Rows go on by the plan's shares and the
 selectivities of edges. Rows of a paced source come evenly, of an arriving one by chance (Poisson).
 
-What a row takes differs from one to the next: log-normal, by `SPREAD`, which was measured of tasks whose CPU is the
-same for each row. Where a task's own differs more, the tail is longer than shown. What a hop between threads takes
+What a row takes differs from one to the next: log-normal, by as much as models say was measured (`row_spread`); of CPU
+`SPREAD` at least, which a machine makes where each row costs the same. What a hop between threads takes
 (`HOP_S`, `CROSSING_S`) is an estimate, the same for every machine. Windows hold rows besides, and sinks that write in
 batches: neither is in here.
 """
@@ -29,6 +29,7 @@ from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.vm_speeds import at_speed
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Topology
+from headgate.topology_runtime.measuring.row_spread import of_rows
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings
 from headgate.topology_runtime.worker.calls.router import GOLDEN, in_turn
 
@@ -39,7 +40,7 @@ EVERY_S = 0.0005  # a source looks for due rows so often
 PERIOD_S = 0.020  # of a CPU quota
 HOP_S, CROSSING_S = 40e-6, 200e-6  # from thread to thread in a worker; from one worker to another
 USUAL = DataPlaneSettings()
-SPREAD = 0.2  # standard deviation of ln(what a row takes): docs/decisions/0107
+SPREAD = 0.2  # of CPU, where none was measured, and at least: docs/decisions/0107
 TURN_S, GAP_S, FRAME_ROWS = USUAL.switch_interval_s, USUAL.gap_s, USUAL.frame_rows
 DRAWN = 16  # rows by key at once that are drawn one by one
 STABLE = 1.0 + 1e-9  # of what it carries: above, latency grows for as long as it lasts
@@ -56,17 +57,20 @@ def latency_of(
     vms: Sequence[Vm],
     prediction: Prediction,
     rate_tps: float,
-    spread: float = SPREAD,
+    spread: float | None = None,
 ) -> PlanLatency | None:
-    """At input rate `rate_tps`; None where the placement does not carry that, or nothing is known of a task. spread: 0
-    for rows that all take the same.
+    """At input rate `rate_tps`; None where the placement does not carry that, or nothing is known of a task. spread:
+    other than by the models; 0 for rows that all take the same.
 
     O(FRAMES); some tenths of a second."""
     unknown = any(models[t.model_name].unmeasured for t in topology.tasks if t.static is None)
     if unknown or rate_tps <= 0 or rate_tps > STABLE * prediction.rate_tps:
         return None
     threads = _threads(topology, models, placement, vms, prediction.shares, rate_tps)
-    found = _Simulation(topology, threads, rate_tps, spread).run()
+    if spread is not None:
+        for thread in chain.from_iterable(threads):
+            thread.cpu_spread = thread.wait_spread = spread
+    found = _Simulation(topology, threads, rate_tps).run()
     if not found:
         return None
     every = [pair for pairs in found.values() for pair in pairs]
@@ -105,13 +109,16 @@ class _Slot:
 
 @dataclass(slots=True)
 class _Thread:
-    """cpu_s: of a core for a row; wait_s: of it without CPU. queue: (rows, when they were due) of each frame."""
+    """cpu_s: of a core for a row; wait_s: of it without CPU, and how much both differ from row to row. queue: (rows,
+    when they were due) of each frame."""
 
     task: int
     slot: _Slot
     cpu_s: float
     wait_s: float
     share: float
+    cpu_spread: float = SPREAD
+    wait_spread: float = 0.0
     queue: deque[tuple[int, float]] = field(default_factory=deque)
     work_s: float = 0.0  # CPU that is left of the frame under way
     working: bool = False
@@ -136,13 +143,15 @@ def _threads(
     for g, group in enumerate(load.groups):
         vm = load.slots[group.slot].vm
         task, size = topology.by_name[load.tasks[group.task]], cores.get(vm, 1.0)
-        cpu_s, wait_s = load.cpu_per_unit(g, full=False) * size, 0.0
+        cpu_s, wait_s, spreads = load.cpu_per_unit(g, full=False) * size, 0.0, (SPREAD, 0.0)
         if task.static is None:
             model = at_speed(models[task.model_name], speeds.get(vm, 1.0))
             wait_s = _wait_s(model, group.threads, size)
+            ran, waited = model.spreads
+            spreads = max(SPREAD, ran or 0.0), waited or 0.0
         for _ in range(group.threads):
             share = parts[g] / group.threads
-            found[group.task].append(_Thread(group.task, slots[group.slot], cpu_s, wait_s, share))
+            found[group.task].append(_Thread(group.task, slots[group.slot], cpu_s, wait_s, share, *spreads))
     return found
 
 
@@ -227,9 +236,7 @@ def _shares(threads: Sequence[_Thread]) -> list[float]:
 
 
 class _Simulation:
-    def __init__(
-        self, topology: Topology, threads: list[list[_Thread]], rate_tps: float, spread: float
-    ) -> None:
+    def __init__(self, topology: Topology, threads: list[list[_Thread]], rate_tps: float) -> None:
         order = topology.breadth_first
         place = {task.name: number for number, task in enumerate(order)}
         self._names = [task.name for task in order]
@@ -243,7 +250,7 @@ class _Simulation:
         self._ways: dict[int, list[_Way]] = {}  # of threads that had rows
         self._events: list[tuple[float, int, Callable[[float], None]]] = []
         self._number = 0
-        self._chance, self._spread, self._normal = _Chance(), spread, NormalDist()
+        self._chance, self._normal = _Chance(), NormalDist()
         self._counted_s = 0.0
         self.found: dict[str, list[tuple[float, float]]] = {}
 
@@ -289,17 +296,18 @@ class _Simulation:
         thread.working = bool(thread.queue)
         if not thread.working:
             return
-        thread.work_s = thread.queue[0][0] * thread.cpu_s * self._drawn_cost()
+        rows = thread.queue[0][0]
+        thread.work_s = rows * thread.cpu_s * self._drawn_part(of_rows(thread.cpu_spread, rows))
         thread.slot.ready.append(thread)
         if not thread.slot.busy:
             self._go_on(thread.slot, now_s)
 
-    def _drawn_cost(self) -> float:
-        """Of a frame, to what is usual: 1 on average."""
-        if not self._spread:
+    def _drawn_part(self, spread: float) -> float:
+        """What a frame takes, to what is usual: 1 on average."""
+        if not spread:
             return 1.0
         z = self._normal.inv_cdf(self._chance.next())
-        return math.exp(self._spread * z - self._spread**2 / 2)
+        return math.exp(spread * z - spread**2 / 2)
 
     def _go_on(self, slot: _Slot, now_s: float) -> None:
         """The first thread that is ready has the slot's CPU, for a while."""
@@ -326,7 +334,9 @@ class _Simulation:
         if thread.work_s > 1e-12:
             slot.ready.append(thread)
         elif thread.wait_s > 0:
-            self._at(now_s + thread.wait_s * thread.queue[0][0], partial(self._done, thread))
+            rows = thread.queue[0][0]
+            wait_s = thread.wait_s * rows * self._drawn_part(of_rows(thread.wait_spread, rows))
+            self._at(now_s + wait_s, partial(self._done, thread))
         else:
             self._done(thread, now_s)
         if not slot.busy or slot.ready:

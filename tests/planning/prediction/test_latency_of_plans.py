@@ -7,6 +7,7 @@ import random
 from itertools import accumulate
 
 import pytest
+from msgspec.structs import replace
 from worlds import chain, model_of
 
 from headgate.controller.models.plans import Bundle, Placement
@@ -29,7 +30,7 @@ def latency(
     rate_tps: float,
     *bundles: tuple[int, str, int],
     cores: float = 1.0,
-    spread: float = 0.0,
+    spread: float | None = 0.0,
 ) -> PlanLatency | None:
     """Of this placement in slots of one VM; source and sink are in slots of their own. All rows take the same."""
     vms = (Vm("vm1", 8, slot_cores=cores),)
@@ -101,6 +102,35 @@ def test_what_rows_take_is_spread_about_what_models_say() -> None:
     assert spread is not None and alike is not None
     assert spread.rows.p95_ms == pytest.approx(waits[190_000], rel=0.25)
     assert spread.rows.p95_ms > 1.2 * alike.rows.p95_ms
+
+
+def test_what_models_say_of_the_spread_counts() -> None:
+    """A service that takes 20 ms on average: the percentiles of its own log-normal distribution, and no others."""
+    (call,) = known(call=(50, 0.0)).values()
+    for spread in (0.1, 0.9):
+        models = {"call": replace(call, more={"wait_spread": spread})}
+        found = latency(ended("call"), models, 2, (0, "call", 1), spread=None)
+        assert found is not None
+        for each, z in zip(found.rows, (0.0, 1.645, 2.326), strict=True):
+            assert each == pytest.approx(20 * math.exp(spread * z - spread**2 / 2), rel=0.1, abs=HOPS_MS)
+    (work,) = known(work=(100, 1.0)).values()
+    varied = latency(
+        ended("work"), {"work": replace(work, more={"cpu_spread": 0.7})}, 2, (0, "work", 1), spread=None
+    )
+    usual = latency(ended("work"), {"work": work}, 2, (0, "work", 1), spread=None)
+    assert varied is not None and usual is not None
+    assert varied.rows.p99_ms / varied.rows.p50_ms == pytest.approx(math.exp(0.7 * 2.326), rel=0.15)
+    assert usual.rows.p99_ms / usual.rows.p50_ms == pytest.approx(
+        math.exp(latency_module.SPREAD * 2.326), rel=0.1
+    )
+
+
+def test_rows_that_come_together_differ_less() -> None:
+    """A source of 20,000 rows/s gives ten at a time: what ten rows take differs less than what one takes."""
+    models = {"call": replace(model_of("call", (1, 100_000, 0.0, 0.0)), more={"wait_spread": 1.0})}
+    found = latency(ended("call"), models, 20_000, (0, "call", 1), spread=None)
+    assert found is not None
+    assert found.rows.p99_ms / found.rows.p50_ms < math.exp(2.326) / 2
 
 
 def test_rows_go_to_threads_as_the_router_has_it() -> None:

@@ -42,8 +42,8 @@ at a time in the whole worker. ROW_THREAD: number + 1 of the thread in such a ca
     SOURCE_PARTITION, SOURCE_EMITTED, SOURCE_ACKED, SOURCE_ACKED_ABOVE, SOURCE_IN_FLIGHT,
     SOURCE_REPLAYED, SOURCE_STATE, CALL_MOVED, CALL_KIND, IDENT, UNLOGGED,
     SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS, BORROWED_NS,
-    SOURCE_OFFSETS, _, _, _, _, _, TIMERS_NS,
-) = range(39)  # fmt: skip
+    SOURCE_OFFSETS, _, _, _, _, _, TIMERS_NS, CALLS, RAN_SQUARES, WAITED_SQUARES,
+) = range(42)  # fmt: skip
 """THREAD: number + 1 (0: record unused). TASK: number of the task in the topology.
 STATE: RUNNING, ENDED, FREE. QUEUE: rows waiting now.
 CALL_STARTED_NS: monotonic, when a frame (or a call of another kind) was begun, 0 when idle.
@@ -55,13 +55,14 @@ SOURCE_ARRIVED, SOURCE_OLDEST_NS, SOURCE_SEEN_NS: as `messages.SourceNow` says; 
 SOURCE_OFFSETS: of a source with offsets, twice a position, the offset to go on from there (0: not known), and both
 XORed: whoever reads while they are written sees that they do not fit.
 TIMERS_NS: CPU that timers took: their calls, and to send what they gave.
+CALLS: frames that came together are one. RAN_SQUARES, WAITED_SQUARES: of each, on the CPU and off it, µs² / rows.
 BORROWED_NS: CPU that other threads spent on this one's frames, less what it spent on those of others: it may fall.
 All others count up since the thread began."""
 
 RUNNING, ENDED, FREE = 1, 2, 3
 KINDS: tuple[CallKind, ...] = ("row", "bucket", "read", "open", "close")
 ROW, BUCKET, READ, OPEN, CLOSE = range(5)
-FIELDS = 39
+FIELDS = 42
 STOPPED_BIT, EXHAUSTED_BIT, HELD_BIT, RESTS_SHIFT = 1, 2, 4, 3
 THREAD_WORDS = FIELDS + 2 * BUCKETS  # latency in the task, then (sinks) latency from intended emit time
 E2E = FIELDS + BUCKETS

@@ -642,8 +642,12 @@ class FrameWork(ThreadWork):
         words[at + mt.TUPLES_IN] += rows
         words[at + mt.BUSY_NS] += busy_ns
         post.cpu_ns = now_ns = time.thread_time_ns()
-        if (waited_ns := busy_ns - (now_ns - cpu_ns)) > 0:
+        ran_ns = min(busy_ns, now_ns - cpu_ns)
+        if (waited_ns := busy_ns - ran_ns) > 0:
             words[at + mt.WAIT_NS] += waited_ns
+            words[at + mt.WAITED_SQUARES] += (waited_ns // 1000) ** 2 // rows
+        words[at + mt.RAN_SQUARES] += (ran_ns // 1000) ** 2 // rows
+        words[at + mt.CALLS] += 1
         for arrived in came:
             self.count_latency(len(arrived[1].rows), end_ns - arrived[0])
             self.count_frame(arrived)
