@@ -6,6 +6,9 @@ Flows of tasks that compute and tasks that wait, for so many ms a row. A first r
 at parts of what the plan carries, `--mode advise`, so that one plan is in force. The prediction is of that plan, by
 those models, at the run's rate; measured is the sinks' own latency by the trace, without the first 8 s. A JSON line for
 each run; the last line says in how many p50 was within 20 % and p99 within 35 %.
+
+`--limits 1.5,3`: runs that plan for a p95 of so many times what a row alone takes, instead. In how many was it kept,
+and was it kept with two slots fewer?
 """
 
 from __future__ import annotations
@@ -25,11 +28,18 @@ FLOWS = {
     "call": (("wait", 20), ("burn", 1)),
     "mixed": (("burn", 1), ("wait", 60), ("burn", 3)),
     "long": (("burn", 25),),
+    "cache": (("burn", 2), ("misses", 8)),
+    "service": (("varied", 15), ("burn", 3)),
+    "uneven": (("skewed", 4),),
+    "three": (("burn", 2), ("burn", 3), ("burn", 2)),
+    "far": (("varied", 80), ("wait", 10)),
 }
 PARTS = (0.3, 0.5, 0.7, 0.9)  # of what the plan carries
 WARM_S, FIRST_TPS, FIRST_S = 8.0, 20.0, 40.0
 P50_WITHIN, P99_WITHIN = 0.20, 0.35
 TASKS = """
+import math
+import random
 import time
 
 from headgate import Sink, Source, topology
@@ -52,6 +62,22 @@ def wait(row, ms):
     return row
 
 
+def misses(row, ms):
+    # one in ten takes five times as long
+    time.sleep(ms / 1000 * (5 if random.Random(row).random() < 0.1 else 1))
+    return row
+
+
+def varied(row, ms):
+    # log-normal, 0.5
+    time.sleep(ms / 1000 * math.exp(random.Random(row).gauss(-0.125, 0.5)))
+    return row
+
+
+def skewed(row, ms):
+    return burn(row, ms * math.exp(random.Random(row).gauss(-0.18, 0.6)))
+
+
 class Out(Sink):
     def write(self, rows, ids):
         pass
@@ -60,7 +86,8 @@ class Out(Sink):
 flow = topology({name!r})
 last = flow.source("count", Count)
 for number, (kind, ms) in enumerate({steps!r}):
-    last = last >> flow.task(f"step{{number}}", {{"burn": burn, "wait": wait}}[kind], ms=ms)
+    last = last >> flow.task(f"step{{number}}", {{"burn": burn, "wait": wait, "misses": misses,
+        "varied": varied, "skewed": skewed}}[kind], ms=ms)
 last >> flow.task("out", Out)
 """
 
@@ -69,8 +96,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--seconds", type=float, default=25.0)
     parser.add_argument("--flows", default=",".join(FLOWS))
+    parser.add_argument("--limits", default="", help="times what a row alone takes")
     asked = parser.parse_args()
     close: list[tuple[bool, bool]] = []
+    kept: list[tuple[bool, bool]] = []
     with tempfile.TemporaryDirectory(prefix="headgate-latency-") as folder:
         for name in asked.flows.split(","):
             here = Path(folder) / name
@@ -78,7 +107,21 @@ def main() -> None:
             (here / "cells.py").write_text(TASKS.format(name=name, steps=FLOWS[name]))
             run(here, FIRST_TPS, FIRST_S, "auto")
             for part in PARTS:
-                close.append(cell(here, name, part, asked.seconds))
+                if not asked.limits:
+                    close.append(cell(here, name, part, asked.seconds))
+                for times in filter(None, asked.limits.split(",")):
+                    kept += limited(here, name, part, float(times), asked.seconds)
+    if asked.limits:
+        within, more = (sum(pair[at] for pair in kept) for at in (0, 1))
+        say(
+            {
+                "runs": len(kept),
+                "p95 kept": within,
+                "two slots fewer keep it too": more,
+                "load": os.getloadavg(),
+            }
+        )
+        return
     p50, p99 = (sum(pair[at] for pair in close) for at in (0, 1))
     say({"runs": len(close), "p50 within 20 %": p50, "p99 within 35 %": p99, "load": os.getloadavg()})
 
@@ -105,6 +148,48 @@ def cell(here: Path, name: str, part: float, seconds: float) -> tuple[bool, bool
     )
 
 
+def limited(here: Path, name: str, part: float, times: float, seconds: float) -> list[tuple[bool, bool]]:
+    """A run that plans for a p95: was it kept, and also by a plan with two slots fewer? Empty: no plan keeps it."""
+    plan = "plan", "cells.py:flow", "--slots", "4", "-o", "json"
+    rate_tps = part * json.loads(command(here, *plan, "--rate", "5"))["prediction"]["rate_tps"]
+    alone = json.loads(command(here, *plan, "--rate", "1"))["latency"]["p50_ms"]
+    limit, rate = f"{times * alone:.1f}ms", str(rate_tps)
+    asked = *plan[:2], "-o", "json", "--rate", rate
+    found = command(here, *asked, "--p95", limit, refused=(4,))
+    said = {"flow": name, "part": part, "rate_tps": round(rate_tps, 1), "limit": limit}
+    if not found:
+        say({**said, "no plan keeps it": True})
+        return []
+    slots = json.loads(found)["slots"]["used"]
+    measured = sinks(run(here, rate_tps, seconds, "advise", f"p95={limit}"))
+    is_kept, fewer_keep = measured[1] <= float(limit[:-2]), False
+    least = json.loads(command(here, *asked))["slots"]["used"]
+    said |= {
+        "slots": slots,
+        "least": least,
+        "measured_ms": measured,
+        "kept": is_kept,
+        "load": os.getloadavg()[0],
+    }
+    if is_kept and slots >= least + 2 and write_plan(here, rate_tps, slots - 2):
+        fewer = sinks(run(here, rate_tps, seconds, "advise", plan=True))
+        fewer_keep = fewer[1] <= float(limit[:-2])
+        said |= {"with two slots fewer": fewer}
+    say(said)
+    return [(is_kept, fewer_keep)]
+
+
+def write_plan(here: Path, rate_tps: float, slots: int) -> bool:
+    """plan.json: for this rate or more, on so many slots; False: there is none."""
+    for more in range(40, -1, -1):
+        rate = str(rate_tps * (1 + more / 20))
+        found = json.loads(command(here, "plan", "cells.py:flow", "-o", "json", "--rate", rate))
+        if found["slots"]["used"] == slots:
+            (here / "plan.json").write_text(json.dumps(found))
+            return True
+    return False
+
+
 def sinks(trace: Path) -> list[float]:
     """p50, p95, p99 in ms, each row from when it was due."""
     query = (
@@ -123,21 +208,28 @@ def sinks(trace: Path) -> list[float]:
     return found
 
 
-def run(here: Path, rate_tps: float, seconds: float, mode: str) -> Path:
-    """Its trace."""
+def run(
+    here: Path, rate_tps: float, seconds: float, mode: str, setting: str = "", plan: bool = False
+) -> Path:
+    """Its trace. plan: by plan.json."""
     before = set((here / "traces").glob("*/*/run.json"))
-    words = ["--rates", str(rate_tps), "--seconds", str(seconds), "--mode", mode, "--vms", "4"]
+    words = ["--rates", str(rate_tps), "--seconds", str(seconds), "--vms", "4"]
+    words += ["--plan", "plan.json"] if plan else ["--mode", mode]
+    words += ["--set", setting] if setting else []
     command(here, "up", "cells.py:flow", *words, "--trace-dir", "traces")
     new = set((here / "traces").glob("*/*/run.json")) - before
     return next(path.parent for path in new if not path.parent.is_symlink())
 
 
-def command(here: Path, *words: str) -> str:
+def command(here: Path, *words: str, refused: tuple[int, ...] = ()) -> str:
+    """What it says; nothing where it ends with one of these."""
     where = {**os.environ, "XDG_CACHE_HOME": str(here / "cache")}
     done = subprocess.run(
         [sys.executable, "-P", "-m", "headgate", *words],
         cwd=here, env=where, capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
+    if done.returncode in refused:
+        return ""
     if done.returncode not in (0, 8):
         raise SystemExit(f"{' '.join(words)}: {done.stderr[-3000:]}")
     return done.stdout
