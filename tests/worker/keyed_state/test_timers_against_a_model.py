@@ -18,7 +18,7 @@ from headgate.topology_runtime.wire.messages import Ack, Frame, RootKey, RootPar
 from headgate.topology_runtime.wire.state_moves import Watermark
 from headgate.topology_runtime.worker.calls.router import range_of
 from headgate.topology_runtime.worker.keyed_state import state_snapshots as form
-from headgate.topology_runtime.worker.keyed_state.keyed_rows import LOOKED_FIRST
+from headgate.topology_runtime.worker.keyed_state.savable_states import LOOKED_FIRST
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import SavedPart, SavedWhole
 from headgate.topology_runtime.worker.keyed_state.timed_rows import TimedRows
 from headgate.topology_runtime.worker.keyed_state.timed_states import Held

@@ -28,7 +28,6 @@ from headgate.topology_runtime.api.topology import KEY_RANGES
 from headgate.topology_runtime.errors import BadBatch, BadRow
 from headgate.topology_runtime.wire.dead_letter_messages import END_PARTITION
 from headgate.topology_runtime.wire.messages import Frame
-from headgate.topology_runtime.wire.report_messages import KEY_TEXT_MOST
 from headgate.topology_runtime.wire.state_moves import RangeCopy
 from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import listed, rows_of, wrong_number
@@ -38,7 +37,7 @@ from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.applied_rows import Applied, by_turns, grouped, twice_in
 from headgate.topology_runtime.worker.keyed_state.kept_states import StatesOfKind
 from headgate.topology_runtime.worker.keyed_state.key_ranges import NO_COPY, Ranges
-from headgate.topology_runtime.worker.keyed_state.savable_states import Aside, SavableStates
+from headgate.topology_runtime.worker.keyed_state.savable_states import Aside, SavableStates, unsaved
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     NO_APPLIED,
     NO_STATES,
@@ -69,27 +68,12 @@ from headgate.topology_runtime.worker.rows.row_values import MadeSizes
 # ── The states of a keyed task's keys, by key range, and what the user's code makes of rows and states.
 # Pure but for that code.
 
-LOOKED_FIRST, LOOK_ONE_IN = 64, 64  # of large states, those that are looked at before they are kept
-SMALL = 16  # values in a state; one that has no more is always looked at
 CAREFUL_ROWS, CAREFUL_DOUBLED = 4096, 6  # after a state was spoilt; twice as many each time
 RESTORE_AGAIN_NS = 500_000_000  # a range that came is tried so often …
 RESTORE_TRIES, RESTORE_TRIES_WHOLE = 16, 120  # … before some of its keys, or all of them, are set aside
 WAITED_TOGETHER = 1024  # rows that waited for their ranges, in one batch
 Held = Batch  # of what came of rows
 Came = tuple[list[Any], list[int]]  # what came of rows, and how much of each ([]: one row)
-
-
-def values_in(value: Any, most: int) -> int:
-    """How many values this one has inside, at any depth; no more are counted than show that there are more than so
-    many."""
-    if type(value) not in wire.CONTAINERS:
-        return 0
-    found = len(value)
-    for inner in value.values() if type(value) is dict else value:
-        if found > most:
-            break
-        found += values_in(inner, most - found)
-    return found
 
 
 @dataclass(slots=True)
@@ -120,7 +104,6 @@ class KeyedStates(SavableStates):
     def __init__(self, logic: Any, known: KeyRanges) -> None:
         super().__init__(logic, known)
         self._together = processes_all(logic)
-        self._looked = 0  # states, since one could not be saved
 
     def key_place(self, edge: int) -> str | int | None:
         """Which column is the key of this edge's rows, where states take columns; None: they take rows."""
@@ -146,6 +129,7 @@ class KeyedStates(SavableStates):
             failed = {failure.place for failure in failures}
             code.results.bury(some.batch, failures)
             some = some.where(lambda row: row not in failed)
+        self._end_frame(len(some.ranges))
         self._look_at_size(some)
         self.keep_bound()
         return came, some
@@ -176,20 +160,25 @@ class KeyedStates(SavableStates):
             return self._carefully(key, key_range, row, state if there else None, there)
         new, out = self._logic.process(key, row, state)
         rows = rows_of(out)
-        self._keep(states, at, key, new, there and new is state)
+        written = self._keep(states, at, key, new, there and new is state)
+        if written is not None and self._writes:
+            self._row_states.rows.append((key_range, key, written))
+        else:
+            states.new[at] = None
         return rows
 
-    def _keep(self, states: StatesOfKind, at: Any, key: Hashable, new: Any, in_place: bool) -> None:
-        """In the place of the state before. in_place: it is that, and what it was is not known."""
+    def _keep(self, states: StatesOfKind, at: Any, key: Hashable, new: Any, in_place: bool) -> bytes | None:
+        """In the place of the state before; what was written of it. in_place: it is that, and what it was is not
+        known."""
         try:
-            self._look(key, new)
+            written = self._look(key, new)
         except BaseException as error:
             if in_place:
                 raise attempts.StartAgain(attempts.failure(0, error).error) from error
             raise
         states.all[at] = new
-        states.new[at] = None
         self._by_range = None
+        return written
 
     def _carefully(self, key: Hashable, key_range: int, row: Any, state: Any, there: bool) -> list[Any]:
         """As `_one`; whatever raises leaves the state as it was."""
@@ -216,7 +205,7 @@ class KeyedStates(SavableStates):
         try:
             return wire.write([self._logic.snapshot(state)], wire.NESTED)
         except BadRow as error:
-            raise _unsaved(key, error) from error
+            raise unsaved(key, error) from error
 
     def be_careful(self, times: int) -> None:
         """A state was spoilt, so many times by now."""
@@ -246,20 +235,24 @@ class KeyedStates(SavableStates):
                 f"process_all left {len(found):,} states of {many:,} keys",
                 cause="it is to put the new state of each key in the place of the old one",
             )
-        self._look_at_all(found, there)
+        written = self._look_at_all(found, there)
         there.update(found)
-        states.new.update(dict.fromkeys(found))
+        if written is not None and self._writes:
+            ranges = dict(zip(some.keys, some.ranges, strict=True))
+            self._row_states.add([ranges[key] for key in found], list(found), wire.without_head(written))
+        else:
+            states.new.update(dict.fromkeys(found))
         self._by_range = None
         return came, counts
 
-    def _look_at_all(self, found: dict[Hashable, Any], there: dict[Hashable, Any]) -> None:
-        """As `_look`, at the new states of many keys: at each that is a plain value, else at the first."""
+    def _look_at_all(self, found: dict[Hashable, Any], there: dict[Hashable, Any]) -> bytes | None:
+        """As `_look`, at the new states of many keys: at each that is a plain value, else at the first. What was
+        written of all of them."""
         if self._plain and set(map(type, found.values())) <= wire.SCALARS:
             try:
-                wire.write(list(found.values()), wire.PLAIN)
-                return
+                return wire.write(list(found.values()), wire.PLAIN)
             except BadRow as error:
-                raise _unsaved(next(iter(found)), error) from error
+                raise unsaved(next(iter(found)), error) from error
         key = next(iter(found))
         try:
             self._look(key, found[key])
@@ -267,42 +260,7 @@ class KeyedStates(SavableStates):
             if key in there and found[key] is there[key]:
                 raise attempts.StartAgain(attempts.failure(0, error).error) from error
             raise
-
-    def _look(self, key: Hashable, state: Any) -> None:
-        """Can this state be saved? Of many large ones not every one is looked at. Raises BadRow."""
-        kind = type(state)
-        if self._plain and kind in wire.FLAT_ENOUGH:
-            return
-        if self._plain and kind is int and wire.LEAST_INT <= state <= wire.MOST_INT:
-            return
-        flat = self._plain and kind in wire.NESTS and wire.room_left(state, wire.DEEPEST) >= 0
-        self._looked += not flat
-        if (
-            not flat
-            and self._looked > LOOKED_FIRST
-            and self._looked % LOOK_ONE_IN
-            and not self._is_small(state)
-        ):
-            return
-        try:
-            if flat:
-                wire.write([state], wire.PLAIN)
-            else:
-                wire.check([self._logic.snapshot(state)])
-        except BadRow as error:
-            self._looked = 0  # the next ones are looked at
-            raise _unsaved(key, error) from error
-
-    def _is_small(self, state: Any) -> bool:
-        """Is it cheap to look at?"""
-        if not self._plain:
-            return False
-        return values_in(state, SMALL * SMALL) <= SMALL * SMALL
-
-
-def _unsaved(key: Hashable, error: BadRow) -> BadRow:
-    what = f"the state of key {attempts.shown(key, KEY_TEXT_MOST)} cannot be saved"
-    return BadRow(what, cause=error.what.replace("a row", "it"), hint=error.hint)
+        return None
 
 
 def flat(outs: Sequence[Sequence[Any]]) -> Came:

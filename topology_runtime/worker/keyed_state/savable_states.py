@@ -20,7 +20,11 @@ from headgate.topology_runtime.worker.keyed_state.state_snapshots import (
     of_range,
     states_of,
 )
+from headgate.topology_runtime.worker.keyed_state.written_states import WrittenStates
 from headgate.topology_runtime.worker.rows import row_values as wire
+
+LOOKED_FIRST, LOOK_ONE_IN = 64, 64  # of large states, those that are looked at before they are kept
+SMALL = 16  # values in a state; one that has no more is always looked at
 
 
 class ForgottenState:
@@ -38,6 +42,19 @@ class Aside:
     why: BaseException
 
 
+def values_in(value: Any, most: int) -> int:
+    """How many values this one has inside, at any depth; no more are counted than show that there are more than so
+    many."""
+    if type(value) not in wire.CONTAINERS:
+        return 0
+    found = len(value)
+    for inner in value.values() if type(value) is dict else value:
+        if found > most:
+            break
+        found += values_in(inner, most - found)
+    return found
+
+
 class SavableStates(KeptStates):
     """States of a task's object, which says how they are saved and restored."""
 
@@ -51,6 +68,10 @@ class SavableStates(KeptStates):
         self._good: dict[tuple[int, Hashable], bytes] = {}  # these bytes, by range and key
         self._kept: list[States] = []  # of the change that is being made …
         self._cut_of: Container[int] | None = None  # … which has those of these ranges
+        self._looked = 0  # states, since one could not be saved
+        self._came = 0  # rows since the last snapshot
+        self._row_states = WrittenStates()  # of these; every other state that changed since is `new`
+        self._writes = False  # are more of them to be there?
 
     @property
     def _takes_all(self) -> bool:
@@ -89,6 +110,37 @@ class SavableStates(KeptStates):
         except BaseException as error:  # user code
             where = f"the state of key {attempts.shown(key, KEY_TEXT_MOST)} cannot be saved"
             raise attempts.StartAgain(f"{where}: {attempts.failure(0, error).error}") from error
+
+    # ── can they be saved? ──────────────────────────────────────────────────────────────────────
+
+    def _look(self, key: Hashable, state: Any) -> bytes | None:
+        """Can this state be saved? Of many large ones not every one is looked at. What was written of it for that, if
+        it is a scalar or a flat dict. Raises BadRow."""
+        kind = type(state)
+        if self._plain and not self._writes:
+            if kind in wire.FLAT_ENOUGH:
+                return None
+            if kind is int and wire.LEAST_INT <= state <= wire.MOST_INT:
+                return None
+        try:
+            if self._plain and (kind in wire.SCALARS or (kind is dict and wire.is_flat(state, wire.DEEPEST))):
+                return wire.write_one(state)
+            if self._plain and kind in wire.NESTS and wire.room_left(state, wire.DEEPEST) >= 0:
+                wire.write_one(state)
+                return None
+            self._looked += 1
+            if self._looked <= LOOKED_FIRST or not self._looked % LOOK_ONE_IN or self._is_small(state):
+                wire.check([self._logic.snapshot(state)])
+            return None
+        except BadRow as error:
+            self._looked = 0  # the next ones are looked at
+            raise unsaved(key, error) from error
+
+    def _is_small(self, state: Any) -> bool:
+        """Is it cheap to look at?"""
+        if not self._plain:
+            return False
+        return values_in(state, SMALL * SMALL) <= SMALL * SMALL
 
     # ── going along ─────────────────────────────────────────────────────────────────────────────
 
@@ -148,9 +200,44 @@ class SavableStates(KeptStates):
 
     def cut(self, of: Container[int] | None = None) -> None:
         """The states that changed since the last snapshot, of these ranges, are to be in the next one, as they are by
-        now: whatever changes one keeps it for that before (`bring`)."""
+        now: whatever changes one keeps it for that before (`bring`). Those that were written as rows left them go
+        before the others: one that is among both changed last as one of the others, or not since it was written."""
+        if of is not None:
+            self._name_written()
         self._kept, self._cut_of = [], of
+        writes = self._is_to_write
+        if self._row_states.many:
+            self._kept.append(self._row_states.taken())
+        self._writes, self._came = writes, 0
         self.begin_cut()
+
+    @property
+    def _is_to_write(self) -> bool:
+        """Are states to be written as rows leave them, by what there was since the last snapshot? Not when memory may
+        soon have no room for some: which were touched is not known of these."""
+        states = sum([len(one.new) for one in self._by_kind.values()])
+        near = self.overflow is not None and (self.overflow.stored or 8 * self.many > 7 * self.overflow.most)
+        return self._plain and not near and self._row_states.may_have_a_state_each(self._came, states)
+
+    def _end_frame(self, rows: int) -> None:
+        """So many rows are in the states."""
+        self._came += rows
+        for key_range, key in self._row_states.end_frame():
+            states, at = self._at(key, key_range)
+            states.new[at] = None
+        if self._writes and self._row_states.is_full:
+            self._writes, self._came = False, 0
+
+    def _name_written(self) -> None:
+        """From here on those that were written are `new`, as if they were not."""
+        for key_range, key in self._row_states.names():
+            states, at = self._at(key, key_range)
+            states.new[at] = None
+        self._row_states.clear()
+
+    def drop(self, key_range: int) -> None:
+        self._name_written()
+        super().drop(key_range)
 
     def pack_cut(self) -> States:
         """All of them. Raises StartAgain, as whatever keeps them does."""
@@ -198,6 +285,7 @@ class SavableStates(KeptStates):
 
     def saved(self) -> None:
         """A snapshot has all that is here."""
+        self._row_states.clear()
         for states in self._by_kind.values():
             states.saved()
 
@@ -207,3 +295,9 @@ def _packed(found: SavedStates) -> States:
         return states_of(found.ranges, found.keys, found.states)
     except BadRow as error:
         raise attempts.StartAgain(error.what) from error
+
+
+def unsaved(key: Hashable, error: BadRow) -> BadRow:
+    """Why a row failed, whose state of this key cannot be saved."""
+    what = f"the state of key {attempts.shown(key, KEY_TEXT_MOST)} cannot be saved"
+    return BadRow(what, cause=error.what.replace("a row", "it"), hint=error.hint)

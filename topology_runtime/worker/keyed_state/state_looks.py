@@ -7,8 +7,8 @@ import msgspec
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.wire.state_questions import STATE_MOST, StateAnswer, StateQuestion
 from headgate.topology_runtime.worker.calls import attempts
-from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows, values_in
-from headgate.topology_runtime.worker.keyed_state.savable_states import GONE, Aside
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import KeyedRows
+from headgate.topology_runtime.worker.keyed_state.savable_states import GONE, Aside, values_in
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import hashable
 from headgate.topology_runtime.worker.rows import row_values as wire
 

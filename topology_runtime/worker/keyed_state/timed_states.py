@@ -31,14 +31,8 @@ from headgate.topology_runtime.worker.calls import attempts
 from headgate.topology_runtime.worker.calls.batches import rows_of
 from headgate.topology_runtime.worker.calls.user_code import UserCode
 from headgate.topology_runtime.worker.keyed_state.kept_states import TOLD_BY_BYTES, StatesOfKind
-from headgate.topology_runtime.worker.keyed_state.keyed_rows import (
-    LOOK_ONE_IN,
-    LOOKED_FIRST,
-    Came,
-    KeyedBatch,
-    KeyedStates,
-)
-from headgate.topology_runtime.worker.keyed_state.savable_states import GONE
+from headgate.topology_runtime.worker.keyed_state.keyed_rows import Came, KeyedBatch, KeyedStates
+from headgate.topology_runtime.worker.keyed_state.savable_states import GONE, LOOK_ONE_IN, LOOKED_FIRST
 from headgate.topology_runtime.worker.keyed_state.state_snapshots import timers_read, timers_written
 from headgate.topology_runtime.worker.rows.columns import Columns
 from headgate.topology_runtime.worker.rows.row_values import key_bytes
@@ -506,7 +500,7 @@ class TimedStates(KeyedStates):
                 self._looked, held.state = looked, new
                 if time.changes is not None:
                     logic.set_timers(key, held, time.changes)
-                new_ones[at] = None
+            new_ones[at] = None
             yield came
 
     def _look(self, key: Hashable, state: Any) -> None:

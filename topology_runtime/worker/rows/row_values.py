@@ -161,6 +161,14 @@ def write(rows: Sequence[Any], shape: int) -> bytes:
         raise BadRow(f"a row is nested more than {DEEPEST} levels deep") from error
 
 
+def write_one(row: Any) -> bytes:
+    """As `write`, a row that could be one of shape PLAIN, without what is before it."""
+    try:
+        return _encode(row)
+    except (OverflowError, UnicodeEncodeError) as error:
+        raise _unwritable(str(error)) from error
+
+
 def _write_columns(rows: Any) -> bytes:
     parts = []
     for code, axes, data in rows.parts:
@@ -220,11 +228,21 @@ def together(pieces: Sequence[tuple[int, bytes]], rows: int) -> tuple[int, bytes
             (NESTED, data if shape != TUPLES else _encode(raw_rows(data, shape))) for shape, data in pieces
         ]
     shape = max((shape for shape, _ in pieces), default=PLAIN)  # what is plain is in both the same bytes
+    return shape, with_head([without_head(data) for _, data in pieces], rows)
+
+
+def without_head(data: bytes) -> bytes:
+    """Rows that were written, one behind the other: not of columns."""
+    return data[_HEADS.get(data[0], 1) :]
+
+
+def with_head(pieces: Iterable[bytes], rows: int) -> bytes:
+    """So many rows in all, as `write` has them."""
     if rows < _FEW:
         head = bytes((0x90 | rows,))
     else:
         head = b"\xdc" + rows.to_bytes(2) if rows < _MANY else b"\xdd" + rows.to_bytes(4)
-    return shape, b"".join((head, *(data[_HEADS.get(data[0], 1) :] for _, data in pieces)))
+    return b"".join((head, *pieces))
 
 
 # Pairs [key, value] of which the values are moved, not read: rows of shape NESTED.
