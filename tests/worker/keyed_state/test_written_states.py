@@ -91,7 +91,7 @@ class Chained:
         again = task_of(type(self.task.code.logic)())
         again.restore(form.stream(self.data))
         by_range = task_of(type(self.task.code.logic)())
-        for copy in form.read(self.data).copies:
+        for copy in filter(lambda copy: copy.data, form.read(self.data).copies):
             by_range.states.unpack(copy.key_range, form.contents_of(copy).states)
         assert states(by_range) == states(again), "and so it is for one that takes a part of it"
         return again
@@ -128,7 +128,7 @@ def test_states_of_few_keys_are_written_once_for_each_snapshot() -> None:
 
 
 @pytest.mark.parametrize("logic", [LastValue, LastValuesTogether])
-@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("seed", range(8))
 def test_a_snapshot_has_what_there_was_at_its_beginning(
     seed: int, logic: type[Keyed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -137,7 +137,7 @@ def test_a_snapshot_has_what_there_was_at_its_beginning(
     values = choose.choice([VALUES[:4], VALUES[:6], VALUES])
     bad = choose.choice(["no", 1])
     chained = Chained(task_of(logic()) if seed % 2 else bounded(logic(), tmp_path, ENOUGH))
-    for _ in range(20):
+    for _ in range(8):
         keys = KEYS[: choose.choice([10, 20, len(KEYS)])]
         for begun in range(3):
             for _ in range(choose.randrange(4)):

@@ -230,6 +230,8 @@ class SavableStates(KeptStates):
 
     def _name_written(self) -> None:
         """From here on those that were written are `new`, as if they were not."""
+        if not self._row_states.many:
+            return
         for key_range, key in self._row_states.names():
             states, at = self._at(key, key_range)
             states.new[at] = None
