@@ -54,6 +54,16 @@ class LastValuesTogether(LastValue):
         return list(keys), None
 
 
+class LastValuesBackwards(LastValuesTogether):
+    """Puts the states in another order."""
+
+    def process_all(self, keys: Sequence[Hashable], rows: Sequence[Any], found: dict[Any, Any]) -> Any:
+        came = super().process_all(keys, rows, found)
+        for key in reversed(list(found)):
+            found[key] = found.pop(key)
+        return came
+
+
 class Chained:
     """A thread and what is saved of it: a whole snapshot, and changes behind it."""
 
@@ -127,7 +137,7 @@ def test_states_of_few_keys_are_written_once_for_each_snapshot() -> None:
     )
 
 
-@pytest.mark.parametrize("logic", [LastValue, LastValuesTogether])
+@pytest.mark.parametrize("logic", [LastValue, LastValuesTogether, LastValuesBackwards])
 @pytest.mark.parametrize("seed", range(8))
 def test_a_snapshot_has_what_there_was_at_its_beginning(
     seed: int, logic: type[Keyed], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -19,6 +19,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, compress, groupby, islice
+from operator import is_
 from typing import Any
 
 from msgspec.structs import replace
@@ -237,9 +238,11 @@ class KeyedStates(SavableStates):
             )
         written = self._look_at_all(found, there)
         there.update(found)
-        if written is not None and self._writes:
-            ranges = dict(zip(some.keys, some.ranges, strict=True))
-            self._row_states.add([ranges[key] for key in found], list(found), wire.without_head(written))
+        ranges = (
+            dict(zip(some.keys, some.ranges, strict=True)) if written is not None and self._writes else {}
+        )
+        if written is not None and len(ranges) == len(found) and all(map(is_, ranges, found)):
+            self._row_states.add(list(ranges.values()), list(ranges), wire.without_head(written))
         else:
             states.new.update(dict.fromkeys(found))
         self._by_range = None
