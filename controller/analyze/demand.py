@@ -35,7 +35,7 @@ from msgspec.structs import replace
 
 from headgate.controller.analyze.forecast import CHOSEN, Needed, RateForecast
 from headgate.controller.analyze.season_detection import Coming
-from headgate.controller.knowledge.diagnoses import Demand, Direction, Horizon, Past
+from headgate.controller.knowledge.diagnoses import Demand, Direction, Headroom, Horizon, Past
 from headgate.controller.knowledge.measured_window import SERIES_STEP_S, MeasuredWindow
 from headgate.controller.knowledge.offered_load import Lag
 from headgate.topology_runtime.stability.slopes import Floats
@@ -193,7 +193,7 @@ LEAST_SHARE = 0.1  # one plan lowers the rate to a tenth at most: a rate of 0 ca
 _S = round(1 / SERIES_STEP_S)  # points a second
 
 
-USUAL = Horizon()
+USUAL, FIXED = Horizon(), Headroom(HEADROOM)
 
 
 class Offer(msgspec.Struct, frozen=True):
@@ -219,14 +219,14 @@ def demand(
     forecast: RateForecast,
     planned_tps: float,
     past: Past,
-    headroom: float = HEADROOM,
+    headroom: Headroom = FIXED,
     horizon: Horizon = USUAL,
 ) -> Demand:
     """Compare what is offered and forecast with `planned_tps`, the rate of the plan in force. The forecast has heard
     the newest second; what is needed now is added to what it remembers."""
     if len(offer.rates) < SURE_S * _S:
         text = f"no rate yet: {len(offer.rates) * SERIES_STEP_S:g} s of history"
-        return Demand(0.0, planned_tps, "same", text, (), {"planned_tps": planned_tps, "headroom": headroom})
+        return Demand(0.0, planned_tps, "same", text, (), {"planned_tps": planned_tps, **headroom.evidence})
     seen = _seen(offer, forecast, past.since_up_s)
     drain_tps = min(offer.waits_tps or 0.0, max(0.0, offer.cap_tps - seen.base_tps))
     case = _Case(seen, forecast, planned_tps, past, headroom, horizon, drain_tps, offer)
@@ -245,7 +245,7 @@ def demand(
         evidence=_evidence(seen, asked.needed, forecast, past)
         | {
             "planned_tps": float(planned_tps),
-            "headroom": headroom,
+            **headroom.evidence,
             "rise_tps": asked.rise_tps,
             "ahead_s": float(asked.ahead_s),
         }
@@ -326,10 +326,18 @@ class _Case:
     forecast: RateForecast
     planned_tps: float
     past: Past
-    headroom: float
+    room: Headroom
     horizon: Horizon
     drain_tps: float
     offer: Offer
+
+    @property
+    def headroom(self) -> float:
+        return self.room.factor
+
+    @property
+    def down_share(self) -> float:
+        return 1 - self.room.band * (1 - self.forecast.tuning.down_share)
 
 
 class _Asked(NamedTuple):
@@ -400,11 +408,16 @@ def _by_season(case: _Case, coming: Coming) -> _Asked:
 def _needed(seen: _Rates, forecast: RateForecast, headroom: float, horizon: Horizon) -> tuple[Needed, int]:
     """What a plan must carry, and how far ahead that looks: until a VM has come where those there do not suffice."""
     for enact_s in (horizon.enact_s, horizon.enact_s + horizon.machine_s):
-        ahead_s = min(AHEAD_MOST_S, math.ceil(SURE_S + TURN_S + enact_s))
+        ahead_s = ahead_of(enact_s)
         needed = forecast.needed(seen.base_tps, headroom, ahead_s, seen.chance_tps)
         if needed.tps <= horizon.room_tps:
             break
     return needed, ahead_s
+
+
+def ahead_of(enact_s: float) -> int:
+    """Seconds until a plan for a rate that is seen now would be in force."""
+    return min(AHEAD_MOST_S, math.ceil(SURE_S + TURN_S + enact_s))
 
 
 def _goal(seen: _Rates, needed: Needed, forecast: RateForecast, headroom: float) -> float:
@@ -419,13 +432,14 @@ def _goal(seen: _Rates, needed: Needed, forecast: RateForecast, headroom: float)
     return goal_tps
 
 
-def planned_for(offered_tps: float, planned_tps: float, headroom: float = HEADROOM) -> float:
+def planned_for(offered_tps: float, planned_tps: float, headroom: Headroom = FIXED) -> float:
     """The rate of the plan in force once `offered_tps` has been offered for a while and nothing else was: that
     of the present plan where it stays."""
-    desired_tps = offered_tps * headroom
+    desired_tps = offered_tps * headroom.factor
+    down_share = 1 - headroom.band * (1 - CHOSEN.down_share)
     if offered_tps > planned_tps:
         return desired_tps
-    if planned_tps > FLOOR_TPS and desired_tps < CHOSEN.down_share * planned_tps:
+    if planned_tps > FLOOR_TPS and desired_tps < down_share * planned_tps:
         return max(desired_tps, LEAST_SHARE * planned_tps)
     return planned_tps
 
@@ -456,9 +470,10 @@ def _down(case: _Case, needed: Needed) -> tuple[float, str, str]:
     chance_tps = seen.chance_tps / math.sqrt(LEVEL_S)  # of the level, a mean of so long
     for_waits = f", {case.drain_tps:,.1f} of it for what waits" if case.drain_tps else ""
     low = f"{desired_tps:,.1f} rows/s needed{for_waits}"
-    limit = f"{t.down_share:g} × {planned_tps:,.1f} planned"
+    down_share = case.down_share
+    limit = f"{down_share:.3g} × {planned_tps:,.1f} planned"
     highest_tps = max(desired_tps, (most_tps or 0.0) + case.drain_tps)
-    if highest_tps + chance_tps >= t.down_share * planned_tps:
+    if highest_tps + chance_tps >= down_share * planned_tps:
         return 0.0, "", f"{highest_tps:,.1f} rows/s needed ≥ {limit}"
     target_tps = max(desired_tps, LEAST_SHARE * planned_tps)
     again_s = t.again_s * 2 ** min(past.undone, UNDONE_MOST)

@@ -216,6 +216,13 @@ class RateForecast:
         errors = _without_lone(np.maximum(0.0, rates[ahead_s:] - foreseen - chance_tps), ahead_s + 1)
         return margin_of(errors, self.tuning.short_share * float(rates.mean()) * MEMORY_S)
 
+    def foreseen_tps(self, ahead_s: int) -> float | None:
+        """What was forecast so long ago of the newest second; None where fewer were heard, and while bursts come."""
+        if len(self._rates.values) <= ahead_s or self.bursts.number:
+            return None
+        level_tps, trend = self._levels.values[-1 - ahead_s], self._trends.values[-1 - ahead_s]
+        return float(level_tps + trend * self._damped(ahead_s))
+
     def coming(self, chance_tps: float = 0.0) -> Coming | None:
         """What a season forecasts; None where none is believed, and while bursts come."""
         return None if self.bursts.number else self._season.coming(chance_tps)

@@ -205,6 +205,27 @@ def _ratio(uses: Sequence[tuple[float, float]]) -> float | None:
     return math.log(measured / predicted)
 
 
+def plan_error(entry: LedgerEntry, models: Mapping[str, Model]) -> float | None:
+    """ln(what the plan's dearest task takes / what was predicted); None where that is not known, or of other models
+    than these. A plan that kept up with what it was predicted to carry is off by no more than it was short of that."""
+    found = [cost for task in entry.tasks if (cost := _cost_now(entry, task, models)) is not None]
+    rate = entry.rate
+    if not found or rate.carried_tps <= 0 or rate.predicted_tps <= 0:
+        return max(found, default=None)
+    short = math.log(rate.predicted_tps / rate.carried_tps)
+    return {"no": max(found), "carried": min(max(found), short), "short": max(*found, short)}[rate.tested]
+
+
+def _cost_now(entry: LedgerEntry, task: TaskKept, models: Mapping[str, Model]) -> float | None:
+    if task.model not in models or task.rate_tps * entry.seconds < ROWS_LEAST:
+        return None
+    now = correction_of(models[task.model])
+    if (task.version, task.time_factor, task.cpu_factor) != (now.of, now.time, now.cpu):
+        return None
+    cpu, busy = _ratio([(task.cpu, task.predicted_cpu)]), _ratio([(task.busy, task.predicted_busy)])
+    return busy if task.waits else _dearer(cpu, busy)
+
+
 def words_of(bias: ModelBias, corrected_by: float = 1.0) -> str:
     """`the model of parse is off: a row costs 3.1 times the CPU that it says (2 runs, 5 plans, ± 7 %)`."""
     cost = bias.cost

@@ -410,7 +410,7 @@ def _whatif(turn: Turn, arguments: Arguments) -> Any:
     k, rates = turn.knowledge, rates_asked(arguments)
     if arguments.get("offered"):
         planned_tps = k.plan.rate_tps if k.plan else 0.0
-        rates = tuple(planned_for(rate_tps, planned_tps, k.settings.headroom) for rate_tps in rates)
+        rates = tuple(planned_for(rate_tps, planned_tps, k.headroom) for rate_tps in rates)
     asked = question(k, QUIET_TPS)
     if arguments.get("compare"):
         return partial(side_by_side, asked, rates)

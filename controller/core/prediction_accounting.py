@@ -12,7 +12,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 
-from headgate.controller.analyze.model_bias import ModelBias, corrected_by, off_models, slow_vms, words_of
+from headgate.controller.analyze.model_bias import (
+    ModelBias,
+    corrected_by,
+    off_models,
+    plan_error,
+    slow_vms,
+    words_of,
+)
 from headgate.controller.analyze.residuals import LEAST, PredictedSlots
 from headgate.controller.core.alarms import SETTLED_S
 from headgate.controller.core.learned_models import slots_without_model
@@ -249,6 +256,7 @@ class Accounts:
         self.fresh = False  # since whoever learns from them looked last
         self._of: tuple[int, Plan, Submitted] | None = None
         self._shares: TaskShares | None = None
+        self._errors: tuple[dict[str, Model], list[float]] | None = None
         self._sums = _PlanSums()
         self._lately: deque[dict[str, TaskShare]] = deque(maxlen=LATELY)
         self._told_lately = False
@@ -295,9 +303,16 @@ class Accounts:
             found.append(_entry(turn, plan, run.topology, sums))
         return found
 
+    def errors(self, models: Mapping[str, Model]) -> list[float]:
+        """ln(measured / predicted) of each plan of this life that speaks of these models."""
+        if self._errors is None or self._errors[0] != models:
+            found = (plan_error(entry, models) for entry in self.entries.values())
+            self._errors = dict(models), [error for error in found if error is not None]
+        return self._errors[1]
+
     def keep(self, entry: LedgerEntry) -> None:
         self.entries.pop(entry.key, None)
-        self.entries[entry.key], self.fresh = entry, True
+        self.entries[entry.key], self.fresh, self._errors = entry, True, None
         if len(self.entries) > PLANS_KEPT:
             del self.entries[next(iter(self.entries))]
 

@@ -6,13 +6,26 @@ replay of them knows the same.
 
 from __future__ import annotations
 
+import math
+from collections.abc import Iterable
+
 import numpy as np
 
-from headgate.controller.analyze.demand import ALARM_S, Offer, demand, drain_tps, offer_of
+from headgate.controller.analyze.demand import (
+    ALARM_S,
+    CHANCE,
+    HEADROOM,
+    Offer,
+    ahead_of,
+    demand,
+    drain_tps,
+    offer_of,
+)
 from headgate.controller.analyze.forecast import CHOSEN, RateForecast, Tuning
+from headgate.controller.analyze.headroom import RatesAbove, headroom
 from headgate.controller.execute.plan_drift import past_of
 from headgate.controller.execute.rollout_steps import PROBATION_WINDOWS
-from headgate.controller.knowledge.diagnoses import Demand, Horizon
+from headgate.controller.knowledge.diagnoses import Demand, Headroom, Horizon
 from headgate.controller.knowledge.journal_records import Rollout
 from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
@@ -32,11 +45,21 @@ class RateFollower:
     """Follows the rate of one topology."""
 
     def __init__(
-        self, topology: Topology, tuning: Tuning = CHOSEN, season: LearnedSeason | None = None
+        self,
+        topology: Topology,
+        tuning: Tuning = CHOSEN,
+        season: LearnedSeason | None = None,
+        usual: float = HEADROOM,
     ) -> None:
         self.forecast = RateForecast(queue_s(topology), tuning, handed_of(season))
+        self.above = RatesAbove(usual)
+        self._usual, self._ahead_s = usual, ahead_of(Horizon().enact_s)
         self._season = season
         self._heard_ns = 0
+
+    def headroom(self, errors: Iterable[float]) -> Headroom:
+        """By the rates heard, and by how far each plan that was measured was off (ln)."""
+        return headroom(errors, self.above, self._usual, self.forecast.tuning.short_share)
 
     def need(
         self,
@@ -45,8 +68,9 @@ class RateFollower:
         lags: tuple[Lag, ...],
         cap_tps: float,
         now: Now,
+        errors: Iterable[float] = (),
     ) -> Demand:
-        """What to plan for, by a window that ends now. To be asked once a turn."""
+        """What to plan for, by a window that ends now. To be asked once a turn. errors: of plans (`headroom`)."""
         plan, learned = k.plan, k.durable.season
         assert plan is not None
         if learned is not None and learned != self._season:  # from this run, meanwhile
@@ -55,7 +79,9 @@ class RateFollower:
         offer = offer_of(window, drain_tps(lags) if lags else None, cap_tps)
         self.hear(offer, now.mono_ns)
         horizon = horizon_of(k, plan)
-        return demand(offer, self.forecast, plan.rate_tps, past_of(k, now), k.settings.headroom, horizon)
+        if k.settings.headroom_measured:
+            k.measured_headroom = self.headroom(errors)
+        return demand(offer, self.forecast, plan.rate_tps, past_of(k, now), k.headroom, horizon)
 
     def hear(self, offer: Offer, now_ns: int) -> None:
         """Give the forecast each second since the last one, as far as the offer reaches back."""
@@ -63,8 +89,16 @@ class RateFollower:
         passed = 1 if not self._heard_ns else round((now_ns - self._heard_ns) / NS)
         for second in reversed(range(min(passed, len(halves) // 2))):
             rate_tps = (halves[2 * second] + halves[2 * second + 1]) / 2
-            self.forecast.hear(min(rate_tps, offer.cap_tps))
+            self._hear(min(rate_tps, offer.cap_tps), arrives=offer.waits_tps is not None)
             self._heard_ns = now_ns
+
+    def _hear(self, rate_tps: float, arrives: bool) -> None:
+        """One second's rate; of rows that are taken as they come, what chance adds is no error."""
+        self.forecast.hear(rate_tps)
+        foreseen_tps = self.forecast.foreseen_tps(self._ahead_s)
+        if foreseen_tps is not None:
+            chance_tps = CHANCE * math.sqrt(max(0.0, foreseen_tps)) if arrives else 0.0
+            self.above.hear(foreseen_tps, max(min(rate_tps, foreseen_tps), rate_tps - chance_tps))
 
 
 def handed_of(season: LearnedSeason | None) -> Handed | None:

@@ -61,6 +61,7 @@ class ControllerSettings(msgspec.Struct, frozen=True):
     routing: str = "weighted"
     interference: str = "cpu"
     headroom: float = 1.15  # a plan is for at least the rate × this
+    headroom_measured: bool = True  # once errors of this run are known: × what they ask for
     initial: tuple[Vm, ...] = ()
     spare: Vm | None = None
     max_vms: int = 0

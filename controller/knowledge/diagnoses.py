@@ -124,6 +124,31 @@ class Horizon(msgspec.Struct, frozen=True):
     held_s: float = 12.0
 
 
+class Headroom(msgspec.Struct, frozen=True):
+    """A plan is for at least the rate × factor. band: of the usual room between what is needed and the plan, below
+    which it is lowered. What measured headroom follows from (`analyze/headroom.py`): models, rates: the factor that
+    each of both asks for; of so many plans and seconds; None: it is fixed."""
+
+    factor: float
+    band: float = 1.0
+    models: float | None = None
+    rates: float | None = None
+    plans: int = 0
+    seconds: int = 0
+
+    @property
+    def evidence(self) -> dict[str, Any]:
+        if self.models is None:
+            return {"headroom": self.factor}
+        return {
+            "headroom": self.factor,
+            "headroom_models": self.models,
+            "headroom_rates": self.rates,
+            "headroom_plans": self.plans,
+            "headroom_s": self.seconds,
+        }
+
+
 class Demand(msgspec.Struct, frozen=True):
     """What is offered now (`rate_tps`), what to plan for (`target_tps`), and whether to do it now.
 

@@ -14,7 +14,7 @@ from typing import Any, Literal, NamedTuple, Protocol
 
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.dead_letters import DeadLetterQueue
-from headgate.controller.knowledge.diagnoses import Diagnosis
+from headgate.controller.knowledge.diagnoses import Diagnosis, Headroom
 from headgate.controller.knowledge.journal_records import Durable, HandedOver, Record, Submitted
 from headgate.controller.knowledge.loop_events import (
     Command,
@@ -496,6 +496,7 @@ class Knowledge:
     background: BackgroundJobs = field(default_factory=BackgroundJobs)
     latency: LatencyPredicted | None = None  # the newest
     considered: frozenset[str] = frozenset()  # VMs that were there when it was planned last
+    measured_headroom: Headroom | None = None
     proven: dict[int, float] = field(default_factory=dict)  # epoch → highest rate at which it was stable
     windows_bad: int = 0  # of the probation under way
     windows_passed: int = 0
@@ -562,6 +563,11 @@ class Knowledge:
     @property
     def models(self) -> dict[str, Model]:
         return {model.task: model for model in self.durable.run.models} if self.durable.run else {}
+
+    @property
+    def headroom(self) -> Headroom:
+        """As it was measured last, else as it is set."""
+        return self.measured_headroom or Headroom(self.settings.headroom)
 
     @property
     def epoch(self) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -49,7 +50,9 @@ def world(
     question: BacktestQuestion = QUESTION,
     season: LearnedSeason | None = None,
 ) -> FluidWorld:
-    asked = DeciderQuestion(TOPOLOGY, HEADROOM, series.peak_tps, season=season)
+    asked = DeciderQuestion(
+        TOPOLOGY, HEADROOM, series.peak_tps, season=season, headroom_measured=question.headroom_measured
+    )
     found = FluidWorld(question, DECIDERS[policy](asked), Schedule(0, series.steps), policy == "foresight")
     for _ in found.seconds(series.seconds):
         pass
@@ -88,7 +91,9 @@ def test_a_static_plan_scores_as_ten_lines_of_numpy_say() -> None:
 
 def whole_loop(series: RateSeries, season: LearnedSeason | None = None) -> list[tuple[float, float]]:
     """(s, rate) of the plans that the controller's own loop makes among machines that do as they promise."""
-    settings = ControllerSettings(run="run1", version="0.1.0", initial=VMS, headroom=HEADROOM, season=season)
+    settings = ControllerSettings(
+        run="run1", version="0.1.0", initial=VMS, headroom=HEADROOM, headroom_measured=False, season=season
+    )
     loop = Loop(settings, Submitted(TOPOLOGY, (MODEL,), series.steps, 0.0, (), 0), watched=False)
     account, plans = IdealAccount(), []
     for moment in IdealWorld(loop, account, Delays(1.0, 0.0), wall_ns=10**18).moments(series.seconds):
@@ -119,7 +124,8 @@ def test_it_plans_what_the_whole_loop_plans_with_a_season_that_is_handed_over(na
 
 def assert_alike(series: RateSeries, seconds: float, season: LearnedSeason | None = None) -> None:
     series = RateSeries(series.name, tuple(step for step in series.steps if step[0] < seconds), seconds)
-    here = [(at_s, tps) for at_s, tps in world("foresight", series, season=season).plans if at_s > 5]
+    fixed = replace(QUESTION, headroom_measured=False)  # ideal machines have no CPU that could be measured
+    here = [(at_s, tps) for at_s, tps in world("foresight", series, fixed, season).plans if at_s > 5]
     there = [(at_s, tps) for at_s, tps in whole_loop(series, season) if at_s > 5]
     assert abs(len(here) - len(there)) <= max(1, len(there) // 5), (here, there)
     matched = sum(
@@ -146,6 +152,38 @@ def test_a_vm_that_takes_long_makes_every_plan_on_it_late_and_is_reckoned_with()
     quick, late = world("foresight", series).score, world("foresight", series, slow).score
     assert late.short_rows > quick.short_rows
     assert late.short_rows / late.offered < 0.05, "it looks ahead for as long as a VM takes"
+
+
+LEVELS = (100, 56, 110, 67, 90, 45, 116, 78, 56, 105, 67, 45, 89, 56)
+LEVELLED = RateSeries("levels", tuple((120.0 * n, float(tps)) for n, tps in enumerate(LEVELS)), 1680.0)
+
+
+def late_and_slots(off: float, measured: bool) -> tuple[float, float]:
+    """(part of the rows that waited too long, slots on average) where rows cost so many times what models say."""
+    score = world("foresight", LEVELLED, replace(QUESTION, models_off=off, headroom_measured=measured)).score
+    return score.waits()[0] / score.offered, score.slot_seconds / score.seconds
+
+
+def test_measured_headroom_needs_fewer_slots_where_models_hold_and_more_where_rows_are_dear() -> None:
+    (late_fixed, fixed), (late, measured) = late_and_slots(1.0, False), late_and_slots(1.0, True)
+    assert measured < fixed and late == late_fixed == 0.0
+    late, dear = late_and_slots(1.12, True)
+    assert dear > measured and late <= 0.01
+
+
+def test_the_loop_says_what_its_headroom_follows_from() -> None:
+    """Its own plans were never measured here: it is as ever, whatever rates were like."""
+    settings = ControllerSettings(run="run1", version="0.1.0", initial=VMS, headroom=HEADROOM)
+    loop = Loop(
+        settings, Submitted(TOPOLOGY, (MODEL,), ((0.0, 30.0), (700.0, 60.0)), 0.0, (), 0), watched=False
+    )
+    found = []
+    for moment in IdealWorld(loop, IdealAccount(), Delays(1.0, 0.0), wall_ns=10**18).moments(720.0):
+        found += [one for one in decisions_of(moment.instructions) if one["trigger"] == "rate_changed"]
+    (told,) = {tuple(one["evidence"]["demand"][f"headroom{of}"] for of in ("", "_models", "_rates", "_plans"))
+               for one in found}  # fmt: skip
+    assert told == (HEADROOM, HEADROOM, 1.0, 0)
+    assert loop.knowledge.headroom.seconds > 600
 
 
 def test_static_plans_are_never_short_and_never_change() -> None:

@@ -92,6 +92,9 @@ SHOWN = (
 @number(
     "--restart-s", 0.0, "S", "Rules of others stop everything for so long, and repeat what no checkpoint has."
 )
+@setting("--headroom-fixed", is_flag=True, help="Do not measure it: of each plan, to the end.")
+@number("--models-off", 1.0, "X", "Rows cost so many times what models say.")
+@number("--plans-off", 0.0, "S", "… with this standard deviation (of ln) from plan to plan, besides.")
 @season
 @setting("--vary", metavar="NAME=X,Y", help="Instead: foresight with other values of one constant.")
 @click.option(
@@ -137,7 +140,13 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     check_scales(options)
     refuse_picture(plot)
     found = series_of(rates, options)
-    question = replace(question_of(options), restart_s=options["restart_s"])
+    question = replace(
+        question_of(options),
+        restart_s=options["restart_s"],
+        models_off=options["models_off"],
+        plans_off=options["plans_off"],
+        headroom_measured=not options["headroom_fixed"],
+    )
     if curve is not None:
         return show_curve(output, *curve, found, question, options)
     names = tuple(dict.fromkeys((*chosen, *MEASURES)))
@@ -288,7 +297,8 @@ def show_curve(
     gone_through([trial for of in fixed for trial in of], "backtesting")
     rows = []
     for value, high, tuning in tunings(name, values, options["headroom"]):
-        trials = [BacktestTrial(series, OURS, question, high, tuning) for series in found]
+        kept = replace(question, headroom_measured=question.headroom_measured and name != "headroom")
+        trials = [BacktestTrial(series, OURS, kept, high, tuning) for series in found]
         gone_through(trials, f"{name} = {value:g}")
         of_series = [series_rows([one, *of]) for one, of in zip(trials, fixed, strict=True)]
         (row,) = ranked([row for of in of_series for row in of if row["policy"] == OURS])
@@ -317,8 +327,9 @@ class BacktestTrial:
         peak_tps = self.series.peak_tps
         most = fewest_slots(self.question, peak_tps * self.headroom)  # a static plan's, as in their papers
         asked = DeciderQuestion(
-            self.question.topology, self.headroom, peak_tps, self.tuning, self.season, most
-        )
+            self.question.topology, self.headroom, peak_tps, self.tuning, self.season, most,
+            self.question.headroom_measured,
+        )  # fmt: skip
         self.world = FluidWorld(
             with_planner(self.policy, self.question),
             DECIDERS[self.policy](asked),

@@ -2,9 +2,9 @@
 
 A policy looks once a second. What it asks for is planned by `core.decide.choose`, and is in force after the delays
 given; until a plan is committed the slots of threads that leave are held, and the plan is not lowered, as in the
-controller (`rivals` are not bound by that). A plan carries exactly what is predicted for it; what comes above that
-waits its turn. What only the whole loop sees (samples, faults, models that are wrong) is not in it: a test holds
-both to the same plans.
+controller (`rivals` are not bound by that). A plan carries what is predicted for it, unless models are said to be off;
+what comes above that waits its turn. What only the whole loop sees (samples, faults) is not in it: a test holds both
+to the same plans.
 """
 
 from __future__ import annotations
@@ -203,7 +203,9 @@ def two_normal(state: int) -> tuple[int, float, float]:
 class BacktestQuestion:
     """What to plan with. vms: those that may be had, in order; the first plan's are there from the start. restart_s:
     a rule of others stops all for so long with each plan, and does again what was done since a checkpoint, of which
-    there is one every checkpoint_s; 0: all change plans as the controller does."""
+    there is one every checkpoint_s; 0: all change plans as the controller does. models_off: rows cost so many times
+    what models say; plans_off: standard deviation of ln of the same from plan to plan, besides. headroom_measured: by
+    the errors of the run, for ours."""
 
     topology: Topology
     models: dict[str, Model]
@@ -216,6 +218,9 @@ class BacktestQuestion:
     best_that_fits: bool = False  # a first plan for less than asked for will do
     restart_s: float = 0.0
     checkpoint_s: float = 10.0
+    models_off: float = 1.0
+    plans_off: float = 0.0
+    headroom_measured: bool = True
 
     def carries(self, plan: Plan) -> float:
         """What slots that share their CPU carry, whatever the planner reckons with."""
@@ -248,6 +253,7 @@ class _Rollout:
 
     plan: Plan
     carries_tps: float
+    told_tps: float
     threads: tuple[ThreadAt, ...]
     slots_from_s: float
     in_force_s: float
@@ -272,6 +278,7 @@ class FluidWorld:
     )  # when, for what rate; the first is not among them
     plan: Plan | None = None  # in force
     _carries_tps: float = 0.0
+    _told_tps: float = 0.0  # predicted
     _first_tps: float = 0.0
     _threads: tuple[ThreadAt, ...] = ()
     _next_thread: int = 0
@@ -284,6 +291,7 @@ class FluidWorld:
         None  # (is the coming plan counted?, slots, VMs, USD/h) of a span
     )
     _errors: int = 20261201  # state of the generator of errors of measuring
+    _plans_errors: int = 20261202  # … of plans
 
     def __post_init__(self) -> None:
         self.score = PolicyScore(queue_s(self.question.topology), self.keeps)
@@ -299,7 +307,7 @@ class FluidWorld:
         first = self._chosen(max(self.decider.first_tps(rate_tps), 1.0))
         assert first is not None, "the first plan is for nothing that runs"
         self.plan, self._threads, self._on = first.plan, first.threads, first.vms
-        self._carries_tps = first.carries_tps
+        self._carries_tps, self._told_tps = first.carries_tps, first.told_tps
         self._first_tps = first.plan.rate_tps
         halves = [rate_tps] * (2 * LEVEL_S)  # as if it had been offered before
         self._pass(0.0, PHASE_S)
@@ -352,7 +360,7 @@ class FluidWorld:
             staying = {thread.slot for thread in new.threads}
             self._left = frozenset({thread.slot for thread in self._threads} | self._left) - staying
             self.plan, self._threads, self._coming = new.plan, new.threads, None
-            self._carries_tps = new.carries_tps
+            self._carries_tps, self._told_tps = new.carries_tps, new.told_tps
             self._in_force_at_s = new.in_force_s
             self._on = tuple(dict.fromkeys((*self._on, *new.vms)))
             self._committed, self._counted = False, None
@@ -376,7 +384,7 @@ class FluidWorld:
                 at_s,
                 Offer(halves, backlog=self.score.backlog),
                 plan.rate_tps if self._coming is None else self._coming.plan.rate_tps,
-                self._carries_tps,
+                self._told_tps,
                 len(plan.placement.by_slot()),
                 *self._measured(done_tps),
                 in_force_s,
@@ -456,8 +464,12 @@ class FluidWorld:
         machine_s = q.delays.machine_s if choice.asked else 0.0
         vms = tuple(vm.vm for vm in choice.plan.vms)
         begins_s = at_s + machine_s
-        threads, carries_tps = (*change.keep, *change.start), q.carries(choice.plan)
-        return _Rollout(choice.plan, carries_tps, threads, begins_s, begins_s + q.delays.enact_s, vms)
+        threads, told_tps = (*change.keep, *change.start), q.carries(choice.plan)
+        self._plans_errors, far, _ = two_normal(self._plans_errors)
+        carries_tps = told_tps / (q.models_off * math.exp(q.plans_off * far))
+        return _Rollout(
+            choice.plan, carries_tps, told_tps, threads, begins_s, begins_s + q.delays.enact_s, vms
+        )
 
     def _pins(self) -> dict[str, tuple[Slot, ...]]:
         """Tasks of fixed size stay where they are."""

@@ -19,13 +19,20 @@ carry less than in proportion.
 
 from __future__ import annotations
 
+import math
+from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import pairwise
+
+from msgspec.structs import replace
 
 from headgate.controller.analyze.demand import demand
 from headgate.controller.analyze.diagnosis import DiagnosisInput, diagnose
+from headgate.controller.analyze.model_bias import USED_LEAST
+from headgate.controller.core.alarms import SETTLED_S
 from headgate.controller.core.rate_following import RateFollower
-from headgate.controller.knowledge.diagnoses import Diagnosis, Stability
+from headgate.controller.knowledge.diagnoses import Diagnosis, Headroom, Stability
 from headgate.controller.knowledge.measured_window import (
     SERIES_STEP_S,
     Latency,
@@ -41,6 +48,8 @@ from headgate.lab.rate_policies.true_rates import TrueRates
 from headgate.lab.rate_policies.utilisation_bounds import UtilisationBounds
 
 NS = 1_000_000_000
+CALM_S, TOLD_S = SETTLED_S, 20  # two windows of the ledger
+GROWS_S = 6  # rows wait, and more each second
 STABLE = Stability("stable", 0.0, 0.0, 0.0, 0.0, 0.0, 0.0, 1.0, 1.0, "stable")
 
 
@@ -51,9 +60,13 @@ class Foresight:
     given: DeciderQuestion
     following: RateFollower = field(init=False)
     found: Diagnosis | None = None  # of the last look, where the rate is not the one planned for
+    errors: PlanErrors = field(init=False)
+    _waits: deque[float] = field(default_factory=lambda: deque(maxlen=GROWS_S + 1))
 
     def __post_init__(self) -> None:
-        self.following = RateFollower(self.given.topology, self.given.tuning, self.given.season)
+        given = self.given
+        self.errors = PlanErrors()
+        self.following = RateFollower(given.topology, given.tuning, given.season, given.headroom)
 
     def first_tps(self, rate_tps: float) -> float:
         return rate_tps * self.given.headroom
@@ -61,13 +74,52 @@ class Foresight:
     def look(self, now: Turn1s) -> float | None:
         self.following.hear(now.offer, round(now.at_s * NS))
         forecast = self.following.forecast
-        need = demand(now.offer, forecast, now.planned_tps, now.past, self.given.headroom, now.horizon)
+        self.errors.hear(now)
+        room = Headroom(self.given.headroom)
+        if self.given.headroom_measured:
+            room = self.following.headroom(self.errors.found)
+        need = demand(now.offer, forecast, now.planned_tps, now.past, room, now.horizon)
+        stable = self._stability(now)
         self.found = None
-        if need.direction == "same":
+        if need.direction == "same" and stable is STABLE:
             return None
-        seen = DiagnosisInput(_window(now), STABLE, need, now.planned_tps, now.in_force_s)
+        seen = DiagnosisInput(_window(now), stable, need, now.planned_tps, now.in_force_s)
         self.found = diagnose(seen)
         return self.found.rate_tps
+
+    def _stability(self, now: Turn1s) -> Stability:
+        """Unstable where the queue has grown for so long; the loop's own needs samples."""
+        self._waits.append(now.offer.backlog)
+        grows = all(before < after for before, after in pairwise(self._waits))
+        if len(self._waits) <= GROWS_S or not grows or now.offered_tps <= 0:
+            return STABLE
+        return replace(
+            STABLE, verdict="unstable", out_in=now.done_tps / now.offered_tps, text="the queue grows"
+        )
+
+
+class PlanErrors:
+    """By how much each plan was off, as the ledger has it: once it was in force calmly for so long."""
+
+    def __init__(self) -> None:
+        self._ended: list[float] = []
+        self._busy_s = self._could = 0.0
+        self._seconds = 0
+
+    @property
+    def found(self) -> list[float]:
+        """ln(measured / predicted), the newest last."""
+        own = self._seconds >= TOLD_S and self._busy_s >= USED_LEAST * self._seconds
+        return [*self._ended, math.log(self._busy_s / self._could)] if own else self._ended
+
+    def hear(self, now: Turn1s) -> None:
+        if now.in_force_s is None:
+            self._ended = self.found
+            self._busy_s, self._could, self._seconds = 0.0, 0.0, 0
+        elif now.in_force_s >= CALM_S and now.done_tps > 0:
+            self._seconds += 1
+            self._busy_s += now.busy
+            self._could += now.done_tps / now.carried_tps
 
 
 def _window(now: Turn1s) -> MeasuredWindow:

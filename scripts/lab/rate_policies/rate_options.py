@@ -20,6 +20,7 @@ LIMITS: dict[str, tuple[float, float]] = {
     "every": (0.1, 3600.0), "max_vms": (1, 4096), "vm_slots": (1, 1024), "headroom": (1.0, 10.0),
     "enact_s": (0.0, 600.0), "machine_s": (0.0, 3600.0), "peak": (1e-3, 1e6), "cut": (50.0, 100.0),
     "period": (1.0, 1e7), "skip": (0.0, 1e9), "restart_s": (0.0, 3600.0),
+    "models_off": (0.2, 5.0), "plans_off": (0.0, 0.5),
 }  # fmt: skip
 
 
@@ -37,7 +38,7 @@ def number(name: str, default: float, letter: str, text: str) -> Callable[[Comma
 
 enact_s = number("--enact-s", 1.0, "S", "To bring a plan into force.")
 machine_s = number("--machine-s", 2.0, "S", "To get a VM, besides.")
-headroom = number("--headroom", HEADROOM, "H", "Of each plan.")
+headroom = number("--headroom", HEADROOM, "H", "Of plans, to begin with.")
 season = setting(
     "--season", type=click.Path(path_type=Path), metavar="FILE", help="A season that was learned."
 )

@@ -53,7 +53,8 @@ class Decider(Protocol):
 
 
 class DeciderQuestion(msgspec.Struct, frozen=True):
-    """What a rule is made for. peak_tps: the highest rate that will come. most_slots: that may be had."""
+    """What a rule is made for. peak_tps: the highest rate that will come. most_slots: that may be had.
+    headroom_measured: ours begins with `headroom`, and goes by the errors of its run."""
 
     topology: Topology
     headroom: float
@@ -61,6 +62,7 @@ class DeciderQuestion(msgspec.Struct, frozen=True):
     tuning: Tuning = Tuning()
     season: LearnedSeason | None = None
     most_slots: int = 256
+    headroom_measured: bool = True
 
 
 class Rival:

@@ -54,7 +54,10 @@ class Shadow:
 
     def _begin(self) -> None:
         slots = sum(vm.slots for vm in self._question.vms)
-        asked = DeciderQuestion(self._question.topology, self._headroom, self._peak_tps, most_slots=slots)
+        asked = DeciderQuestion(
+            self._question.topology, self._headroom, self._peak_tps, most_slots=slots,
+            headroom_measured=self._question.headroom_measured,
+        )  # fmt: skip
         held = DECIDERS[self.policy] is DECIDERS[OURS]
         self.world = FluidWorld(self._question, DECIDERS[self.policy](asked), self._offer, held)
         self._turns: Iterator[float] = self.world.seconds(float("inf"))
@@ -128,6 +131,7 @@ class Shadows:
         question = BacktestQuestion(
             topology, {model.task: model for model in run.models}, vms_of(settings), delays, settings.allocator,
             settings.mapper, settings.routing, settings.interference, best_that_fits=True,
+            headroom_measured=settings.headroom_measured,
         )  # fmt: skip
         self.run, self.policies = RunScore(topology), tuple(policies)
         names = dict.fromkeys((*(name for name in policies if name != RUN), *MEASURES))
