@@ -315,11 +315,8 @@ class Loop:
         trend = stability(capped, in_force_s or 0.0)
         health = self._look_at_health(turn, intake, window, trend, lags)
         verdict = health.judged(trend)
-        self._following = self._following or RateFollower(
-            topology, season=k.settings.season, usual=k.settings.headroom
-        )
-        errors = self._accounts.errors(k.models)
-        need = self._following.need(k, window, lags, cap_tps, now, errors)
+        self._following = self._following or RateFollower.of(topology, k.settings)
+        need = self._following.need(k, window, lags, cap_tps, now, self._accounts.errors(k.models))
         turn.alarm("lag", lag_alarm(k.alarms.get("lag", ""), lags, window), LAG_OVER)
         memory = self._held_memory(plan, topology)
         slots = predicted_slots(plan.prediction, topology, window.emitted_tps, memory.slots)

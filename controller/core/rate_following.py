@@ -25,6 +25,7 @@ from headgate.controller.analyze.forecast import CHOSEN, RateForecast, Tuning
 from headgate.controller.analyze.headroom import RatesAbove, headroom
 from headgate.controller.execute.plan_drift import past_of
 from headgate.controller.execute.rollout_steps import PROBATION_WINDOWS
+from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.diagnoses import Demand, Headroom, Horizon
 from headgate.controller.knowledge.journal_records import Rollout
 from headgate.controller.knowledge.knowledge import Knowledge
@@ -56,6 +57,10 @@ class RateFollower:
         self._usual, self._ahead_s = usual, ahead_of(Horizon().enact_s)
         self._season = season
         self._heard_ns = 0
+
+    @classmethod
+    def of(cls, topology: Topology, settings: ControllerSettings) -> RateFollower:
+        return cls(topology, season=settings.season, usual=settings.headroom)
 
     def headroom(self, errors: Iterable[float]) -> Headroom:
         """By the rates heard, and by how far each plan that was measured was off (ln)."""
