@@ -203,5 +203,6 @@ def test_errors_of_plans_are_those_of_the_newest_entry_of_each_and_of_the_models
     assert accounts.errors(MODELS) == pytest.approx([0.0, math.log(1.2)])
     dearer = {**MODELS, "a": corrected(MODELS["a"], 1.2, 1.2, {})}
     assert accounts.errors(dearer) == [], "what was measured of another model says nothing of this one"
+    assert len(accounts.errors(MODELS)) == 2
     accounts.keep(replace(entry_of(task_kept("a", 0.84)), epoch=3))
     assert len(accounts.errors(MODELS)) == 3
