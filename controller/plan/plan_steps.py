@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -12,7 +13,7 @@ from headgate.controller.models.plan_data import models_digest, with_id
 from headgate.controller.models.plans import Allocation, Placement, Plan, Prediction, SlotCount
 from headgate.controller.models.task_models import Model, at_worst, has_spread, peak, unknown_tasks
 from headgate.controller.plan.allocators.allocation_rules import of_slots, slots_for, unknown_shared
-from headgate.controller.plan.allocators.mixed_speeds import counted_for, for_own_slots
+from headgate.controller.plan.allocators.mixed_speeds import as_alike, as_held, counted_for, for_own_slots
 from headgate.controller.plan.mappers.free_slots import Room
 from headgate.controller.plan.optimal.fewest_slots import OwnSlots, mixes_for
 from headgate.controller.plan.plan_moves import alternatives, rank
@@ -68,8 +69,35 @@ def placed(request: PlanRequest, room: Room) -> Iterator[tuple[Allocation, Place
             continue
         found = True
         yield allocation, placement
-    if why is not None and not found:
+    if found or why is None:
+        return
+    for allocation, placement in _counted_otherwise(request, room):
+        found = True
+        yield allocation, placement
+    if not found:
         raise why
+
+
+def _counted_otherwise(request: PlanRequest, room: Room) -> Iterator[tuple[Allocation, Placement]]:
+    """Of VMs of several speeds, for mappers that go by what each thread needs: MBA gives every bundle a whole slot, of
+    the slowest there are, which are too many where some are faster."""
+    if ALLOCATORS[request.allocator].reserves != "bundles" or MAPPERS[request.mapper].wants == "bundles":
+        return
+    names = model_names(request.topology)
+    for speed, slots in slot_speeds(room)[1:]:
+        within = room.of_speed(speed)
+        try:
+            usual = allocated(request, speed)
+        except Infeasible:
+            continue
+        alike = replace(within, vms=tuple(replace(vm, speed=min(vm.speed, speed)) for vm in within.vms))
+        for allocation, there in (
+            (as_held(usual, request.models, names, within), within),
+            (as_alike(usual, request.topology, request.models, within), alike),
+        ):
+            if allocation is not None and allocation.slots <= slots:
+                with suppress(Infeasible):
+                    yield allocation, placement_in(request, allocation, there)
 
 
 def allocation_within(request: PlanRequest, usable: int) -> Allocation | None:

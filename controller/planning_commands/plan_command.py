@@ -345,7 +345,7 @@ def print_plan(plan: Plan, before: Plan | None, topology: Topology) -> None:
     )
 
     click.echo(headline(plan))
-    for words in (plan.allocation.gap_words, margin_words(plan.allocation)):
+    for words in (plan.allocation.gap_words, margin_words(plan.allocation), plan.allocation.counted):
         if words:
             click.echo(f"{words[:1].upper()}{words[1:]}.")
     click.echo()
