@@ -257,7 +257,7 @@ def describe(plan: Plan, change: ThreadChanges, back: int, asked: tuple[Vm, ...]
     used = counted(plan.slots.used, "slot")
     text = f"{used} for {plan.rate_tps:,.1f} rows/s{margin}{_surely(plan)} ({moves})"
     text += f", with {', '.join(vm.vm for vm in asked)} to be added" if asked else ""
-    return text + (f"; {plan.allocation.gap_words}" if plan.allocation.gap_words else "")
+    return "; ".join(filter(None, (text, plan.allocation.gap_words, plan.allocation.counted)))
 
 
 def _surely(plan: Plan) -> str:

@@ -17,7 +17,7 @@ from headgate.controller.models.model_data import model_data, model_of
 from headgate.controller.models.plan_data import PlanTraffic, plan_of, read_back
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model
-from headgate.topology_runtime.api.cluster import MOST_MBPS, Vm
+from headgate.topology_runtime.api.cluster import MOST_MBPS, MOST_SPEED, Vm
 from headgate.topology_runtime.api.topology import Task, Topology
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.measuring import model_store
@@ -180,7 +180,7 @@ _NEEDED = ("name", "slots", "usd_per_hour")
 _ABOVE_ZERO = {
     "usd_per_hour": MOST_USD,
     "slot_cores": 1.0,
-    "speed": 1000.0,
+    "speed": MOST_SPEED,
     "bandwidth_mbps": MOST_MBPS,
 }  # key → the most
 _KEYS = (*_NEEDED, "slot_memory_bytes", "slot_cores", "speed", "rack", "bandwidth_mbps")

@@ -18,6 +18,7 @@ Reason = Literal[
     "frozen",
     "slot_quarantined",
     "thread_failed",
+    "thread_dear",
     "out_of_memory",
     "vm_lost",
     "vm_drained",

@@ -146,6 +146,7 @@ _TOP = (
     "margin",
     "kept",
     "slot_speed",
+    "counted",
     "traffic",
     "rate_tps",
     "base_epoch",
@@ -179,6 +180,7 @@ def plan_data(plan: Plan, traffic: PlanTraffic | None = None) -> dict[str, Any]:
         ),
         **({"kept": plan.allocation.kept} if plan.allocation.kept else {}),
         **({"slot_speed": plan.allocation.slot_speed} if plan.allocation.slot_speed != 1.0 else {}),
+        **({"counted": plan.allocation.counted} if plan.allocation.counted else {}),
         "topology": words.pop("topology"),
         "rate_tps": plan.rate_tps,
         **words,
@@ -273,7 +275,7 @@ def plan_of(data: object, what: str = "the plan") -> Plan:
     allocation = Allocation(
         words["allocator"], rate_tps * sure * margin, tasks, slots.estimated,
         gap=gap, ended=ended, margin=margin, margin_why=why, kept=top.integer("kept", 0, 2**63, 0),
-        slot_speed=slot_speed,
+        slot_speed=slot_speed, counted=top.text("counted"),
     )  # fmt: skip
     return Plan(
         rate_tps=rate_tps,

@@ -167,7 +167,7 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     part of its slots it may be above the fewest there are; `ended`: why a gap is left. margin: threads and slots
     are for so many times the rate, for this reason; that of a plan that is to be sure is in its prediction. kept: so
     many threads stay where an earlier plan had them; only the others were placed. slot_speed: CPU is counted in slots
-    of VMs of this speed."""
+    of VMs of this speed; counted: how else threads are counted than the allocator does, and why."""
 
     allocator: str
     rate_tps: float
@@ -180,6 +180,7 @@ class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
     margin_why: str = ""
     kept: int = 0
     slot_speed: float = 1.0
+    counted: str = ""
 
     @property
     def gap_words(self) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
@@ -12,9 +13,9 @@ from headgate.controller.models.plan_data import models_digest, with_id
 from headgate.controller.models.plans import Allocation, Placement, Plan, Prediction, SlotCount
 from headgate.controller.models.task_models import Model, at_worst, has_spread, peak, unknown_tasks
 from headgate.controller.plan.allocators.allocation_rules import of_slots, slots_for, unknown_shared
-from headgate.controller.plan.allocators.mixed_speeds import counted_for, for_own_slots
+from headgate.controller.plan.allocators.mixed_speeds import as_alike, as_held, counted_for, for_own_slots
 from headgate.controller.plan.mappers.free_slots import Room
-from headgate.controller.plan.optimal.fewest_slots import in_own_slots
+from headgate.controller.plan.optimal.fewest_slots import OwnSlots, mixes_for
 from headgate.controller.plan.plan_moves import alternatives, rank
 from headgate.controller.plan.planning_request import PlanRequest, flows_measured, room_of
 from headgate.controller.plan.predict.placement_load import load_of
@@ -68,8 +69,35 @@ def placed(request: PlanRequest, room: Room) -> Iterator[tuple[Allocation, Place
             continue
         found = True
         yield allocation, placement
-    if why is not None and not found:
+    if found or why is None:
+        return
+    for allocation, placement in _counted_otherwise(request, room):
+        found = True
+        yield allocation, placement
+    if not found:
         raise why
+
+
+def _counted_otherwise(request: PlanRequest, room: Room) -> Iterator[tuple[Allocation, Placement]]:
+    """Of VMs of several speeds, for mappers that go by what each thread needs: MBA gives every bundle a whole slot, of
+    the slowest there are, which are too many where some are faster."""
+    if ALLOCATORS[request.allocator].reserves != "bundles" or MAPPERS[request.mapper].wants == "bundles":
+        return
+    names = model_names(request.topology)
+    for speed, slots in slot_speeds(room)[1:]:
+        within = room.of_speed(speed)
+        try:
+            usual = allocated(request, speed)
+        except Infeasible:
+            continue
+        alike = replace(within, vms=tuple(replace(vm, speed=min(vm.speed, speed)) for vm in within.vms))
+        for allocation, there in (
+            (as_held(usual, request.models, names, within), within),
+            (as_alike(usual, request.topology, request.models, within), alike),
+        ):
+            if allocation is not None and allocation.slots <= slots:
+                with suppress(Infeasible):
+                    yield allocation, placement_in(request, allocation, there)
 
 
 def allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
@@ -135,7 +163,7 @@ def _of_speed(
     if not room.vms:
         return found
     if ALLOCATORS[request.allocator].reserves == "mixes":
-        return in_own_slots(found, request.topology, models, room)
+        return found
     if MAPPERS[request.mapper].wants == ALLOCATORS[request.allocator].reserves == "bundles":
         found = for_own_slots(found, request.topology, models, room)
     cpus = [cpu for cpu in room.cpus(found) if cpu >= 1]  # others are there for what is pinned
@@ -147,17 +175,52 @@ def _beside_states(
 ) -> Allocation:
     """The allocator's for slots of VMs of that speed, of no more threads in a slot than it has memory for with the
     states that they hold."""
-    allocator, topology = ALLOCATORS[request.allocator], topology_at(request.topology, speed)
-    fastest = max((vm.speed for vm in (*request.vms, *request.may_add)), default=speed)
-    models = counted_for(topology, models, rate_tps, speed, fastest)
-    parts, most = parts_of(request.states, request.state_most_bytes, (*request.vms, *request.may_add))
-    fit = beside_states(topology, models, rate_tps, parts, room, most) if request.states else models
+    allocator = ALLOCATORS[request.allocator]
     if allocator.reserves == "mixes":  # what shares a slot is chosen by what it holds
-        return of_slots(allocator.allocate(*beside_worker(topology, fit, room), rate_tps), room)
+        return of_slots(_with_mixes(request, models, rate_tps, room, speed), room)
+    topology, models, fit = _at(request, models, rate_tps, room, speed)
     if not request.states:
         return allocator.allocate(topology, models, rate_tps)
     models = fewer_points(models, fit)
+    parts, most = parts_of(request.states, request.state_most_bytes, (*request.vms, *request.may_add))
     return allocated_with(allocator.allocate(topology, models, rate_tps), topology, models, parts, most)
+
+
+def _at(
+    request: PlanRequest, models: Mapping[str, Model], rate_tps: float, room: float, speed: float
+) -> tuple[Topology, dict[str, Model], dict[str, Model]]:
+    """(topology, models, models with what states take): in slots of VMs of that speed."""
+    vms = (*request.vms, *request.may_add)
+    topology, fastest = topology_at(request.topology, speed), max((vm.speed for vm in vms), default=speed)
+    models = counted_for(topology, models, rate_tps, speed, fastest)
+    if not request.states:
+        return topology, models, models
+    parts, most = parts_of(request.states, request.state_most_bytes, vms)
+    return topology, models, beside_states(topology, models, rate_tps, parts, room, most)
+
+
+def _with_mixes(
+    request: PlanRequest, models: Mapping[str, Model], rate_tps: float, room: float, speed: float
+) -> Allocation:
+    """Of slots of VMs of that speed, or of the very slots that there are, where some are faster."""
+
+    def slots_of(speed: float) -> OwnSlots:
+        return OwnSlots(speed, *_for_mixes(request, models, rate_tps, room, speed))
+
+    room_there = room_of(request)
+    here = replace(room_there, vms=tuple(vm for vm in room_there.vms if vm.speed >= speed))
+    if any(vm.speed != speed for vm in here.vms):
+        return mixes_for(request.topology, models, rate_tps, here, slots_of)
+    own = slots_of(speed)
+    return ALLOCATORS[request.allocator].allocate(own.topology, own.models, rate_tps)
+
+
+def _for_mixes(
+    request: PlanRequest, models: Mapping[str, Model], rate_tps: float, room: float, speed: float
+) -> tuple[Topology, dict[str, Model]]:
+    """In slots of VMs of that speed, memory as fractions of what a bare worker leaves of one."""
+    topology, _, fit = _at(request, models, rate_tps, room, speed)
+    return beside_worker(topology, fit, room)
 
 
 def with_rising_needs(request: PlanRequest) -> PlanRequest:

@@ -121,7 +121,9 @@ _BOUND = "traffic: the part of a VM's CPU that is in use at most (B of paper 1; 
 @click.option("--prices", metavar="FILE|azure-d", help="Acquire VMs of a price list.")
 @click.option("--mix", type=click.Choice(list(MIXES)), help="How to acquire (exact; of a list: cheapest).")
 @click.option(
-    "--vms", metavar="4,4@r2:1000", help="Fixed VMs: slots of each, @ its rack, : Mbit/s of its link."
+    "--vms",
+    metavar="4,4x0.5@r2:1000",
+    help="Fixed VMs: slots of each, x its speed, @ rack, : Mbit/s of its link.",
 )
 @click.option("--slots", type=click.IntRange(1, SLOTS_MOST), help="So many fixed slots.")
 @click.option("--max-usd-per-hour", type=Number(0), metavar="X", help="Exit 4 if it costs more.")
@@ -345,7 +347,7 @@ def print_plan(plan: Plan, before: Plan | None, topology: Topology) -> None:
     )
 
     click.echo(headline(plan))
-    for words in (plan.allocation.gap_words, margin_words(plan.allocation)):
+    for words in (plan.allocation.gap_words, margin_words(plan.allocation), plan.allocation.counted):
         if words:
             click.echo(f"{words[:1].upper()}{words[1:]}.")
     click.echo()

@@ -17,7 +17,13 @@ from msgspec.structs import replace
 from headgate.controller.plan.acquire import MIXES, Acquire
 from headgate.controller.planning_commands.past_runs import with_traffic
 from headgate.controller.planning_commands.plan_request import PlanWanted
-from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, Vm, bandwidth_fault
+from headgate.topology_runtime.api.cluster import (
+    MOST_SPEED,
+    SLOT_CORES,
+    SLOT_MEMORY_BYTES,
+    Vm,
+    bandwidth_fault,
+)
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.wire.run_options import DEFAULT_SPREAD, parse_spread
 from headgate.topology_runtime.wording import NAME, did_you_mean, significant
@@ -72,19 +78,22 @@ def vms_asked(
 
 
 def fixed_vms(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
-    """`4,4@r2,2:1000` → vm1 with 4 slots, vm2 with 4 slots in rack r2, vm3 with 2 slots and a link of 1,000 Mbit/s.
-    Raises UsageError."""
+    """`4,4x0.5@r2,2:1000` → vm1 with 4 slots, vm2 with 4 slots of half the speed in rack r2, vm3 with 2 slots and a
+    link of 1,000 Mbit/s. Raises UsageError."""
     price, vms, faults = slot_price(slot_cores), [], []
     for number, part in enumerate(text.split(","), 1):
         shape, colon, link = part.strip().partition(":")
-        slots, at, rack = shape.partition("@")
+        size, at, rack = shape.partition("@")
+        slots, times, fast = size.partition("x")
         mbps, wrong = _bandwidth(link) if colon else (UNSET, None)
+        speed, unfit = _speed(fast) if times else (1.0, None)
         if not _is_count(slots) or (at and not NAME.fullmatch(rack)):
             faults.append(
-                f"{part!r} is not SLOTS or SLOTS@RACK, with or without :MBIT/S, with 1 to {VM_SLOTS_MOST} slots"
+                f"{part!r} is not SLOTS or SLOTS@RACK, with or without xSPEED and :MBIT/S, with 1 to "
+                f"{VM_SLOTS_MOST} slots"
             )
-        elif wrong is not None:
-            faults.append(f"{part!r}: {wrong}")
+        elif wrong is not None or unfit is not None:
+            faults += [f"{part!r}: {fault}" for fault in (unfit, wrong) if fault is not None]
         else:
             count = int(slots)
             cost = round(count * price, 9)
@@ -95,6 +104,7 @@ def fixed_vms(text: str, slot_cores: float = 1.0) -> tuple[Vm, ...]:
                     slot_cores,
                     usd_per_hour=cost,
                     rack=rack or "r1",
+                    speed=speed,
                     bandwidth_mbps=mbps,
                 )
             )
@@ -150,6 +160,17 @@ def _bandwidth(text: str) -> tuple[float | UnsetType, str | None]:
         return UNSET, f"{text!r} is not a number of Mbit/s"
     fault = bandwidth_fault(value)
     return (UNSET, f"{fault}, got {text}") if fault is not None else (value, None)
+
+
+def _speed(text: str) -> tuple[float, str | None]:
+    """(times the speed that models were measured at, what is wrong with it)."""
+    try:
+        value = float(text)
+    except ValueError:
+        return 1.0, f"{text!r} is not a speed, such as 0.5"
+    if math.isfinite(value) and 0 < value <= MOST_SPEED:
+        return value, None
+    return 1.0, f"expected a speed above 0 and at most {MOST_SPEED:g}, got {text}"
 
 
 def _is_count(text: str) -> bool:

@@ -43,7 +43,7 @@ SHOWN_MOST = 200  # letters of a value in the table
 @click.option(
     "--models", type=click.Path(path_type=Path), metavar="DIR", help="Policies plan by these models."
 )
-@click.option("--vms", metavar="4,4", help="Policies begin with these VMs (default: those of the run).")
+@click.option("--vms", metavar="4,4x0.5", help="Policies begin with these VMs (default: those of the run).")
 @click.option(
     "--max-vms", default=0, type=click.IntRange(0, VMS_MOST), help="Policies have so many VMs at most."
 )

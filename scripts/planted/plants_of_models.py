@@ -211,7 +211,7 @@ OF_TRAFFIC: tuple[Plant, ...] = (
         "link = flow.rows_tps",
         test=MAPPED,
     ),
-    one("measured CPU is not looked at", SLOTS, "max(cpu, measured)", "cpu", test=MAPPED),
+    one("measured CPU is not looked at", SLOTS, "max(cpu, min(1.0, measured))", "cpu", test=MAPPED),
     one(
         "what fits nowhere by measured CPU fits nowhere",
         PLANNER,

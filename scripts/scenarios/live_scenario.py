@@ -37,10 +37,11 @@ WATCH_S = 0.02
 WORK = """
 class work:
     def open(self, context):
-        self.each_s = {each_s} * ({slow} if {vm!r} in context.directory.split("/") else 1)
+        times = {slow} if {vm!r} in context.directory.split("/") else 1
+        self.each_s, self.cpu_s = times * {each_s}, times * {cpu_s}
 
     def __call__(self, row):
-        over, spun = time.monotonic() + self.each_s, time.thread_time() + {cpu_s}
+        over, spun = time.monotonic() + self.each_s, time.thread_time() + self.cpu_s
         while time.thread_time() < spun:
             pass
         time.sleep(max(0.0, over - time.monotonic()))

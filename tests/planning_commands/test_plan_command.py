@@ -91,6 +91,24 @@ def test_what_does_not_fit_fixed_vms_ends_4(scene):
     assert "no plan for 1,000 rows/s fits into 2 slots" in scene.err
 
 
+def test_fixed_vms_have_a_speed(scene):
+    line = "--rate", "100", "-o", "json"
+    usual, fast = scene.plan(*line, "--vms", "8,8"), scene.plan(*line, "--vms", "8x2,8x0.5@r2:1000")
+    assert [(vm["slots"], vm.get("speed", 1.0), vm["rack"]) for vm in fast["vms"]] == [
+        (8, 2.0, "r1"),
+        (8, 0.5, "r2"),
+    ]
+    assert fast["slots"]["used"] < usual["slots"]["used"]
+    assert scene.plan("--rate", "100", "--vms", "1x100")["vms"][0]["speed"] == 100
+    scene.run("plan", "--rate", "100", "--vms", "40x0.01", code=4)
+    assert "no plan for 100 rows/s fits into 40 slots" in scene.err
+    scene.run("plan", "--rate", "1", "--vms", "4x0,4x-1,4xnan,4xinf,4x1001,4xfast,4x,x2,0x1:no", code=2)
+    for text in ("0", "-1", "nan", "inf", "1001"):
+        assert f"'4x{text}': expected a speed above 0 and at most 1000, got {text}" in scene.err
+    assert "'4xfast': 'fast' is not a speed, such as 0.5" in scene.err
+    assert "'x2' is not SLOTS" in scene.err
+
+
 def test_the_highest_rate_that_plans_on_fixed_vms(scene):
     plan = scene.plan("--max-rate", "--rate-step", "50", "--slots", "4")
     assert plan["rate_tps"] % 50 == 0

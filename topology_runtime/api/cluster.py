@@ -9,6 +9,7 @@ import msgspec
 
 SLOT_CORES, SLOT_MEMORY_BYTES = 0.5, 512 * 1024**2  # of a slot, unless told otherwise
 MOST_MBPS = 1e7  # of a VM's link: ten terabits a second
+MOST_SPEED = 1000.0  # of a VM, as many times what models were measured on
 
 
 class Slot(msgspec.Struct, frozen=True, order=True, array_like=True):

@@ -13,13 +13,18 @@ from msgspec.structs import replace
 
 from headgate.controller.models.plans import Allocation, TaskAllocation
 from headgate.controller.models.task_models import Model, cpu, memory, peak, peak_rate
-from headgate.controller.plan.allocators.allocation_rules import lone_tasks, whole_times
+from headgate.controller.plan.allocators.allocation_rules import lone_tasks, slots_for, whole_times
 from headgate.controller.plan.allocators.mba import bundles_for
 from headgate.controller.plan.mappers.free_slots import Room
 from headgate.controller.plan.mappers.sam import SamTurns, put_rest
 from headgate.controller.plan.predict.vm_speeds import at_speed, models_at
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible
+
+HELD = "VMs are of several speeds: a full bundle is counted with the memory that it holds, not with a whole slot's"
+AS_SAM = (
+    "VMs are of several speeds: threads are counted where SAM has their bundles, and slots taken as alike"
+)
 
 
 def for_own_slots(
@@ -35,6 +40,39 @@ def for_own_slots(
     except Infeasible:  # whoever maps it says so
         return usual
     return replace(usual, tasks=tuple(turns.counted[task.task] for task in usual.tasks))
+
+
+def as_held(
+    usual: Allocation, models: Mapping[str, Model], names: Mapping[str, str], room: Room
+) -> Allocation:
+    """`usual`, MBA's, where a full bundle takes the memory that its threads hold and not a slot's whole: of slots that
+    are faster than `slot_speed` each has CPU for more than one. names: task → its model."""
+    tasks = tuple(
+        task
+        if task.static or not task.full_bundles or models[names[task.task]].unmeasured
+        else replace(
+            task,
+            memory_slots=task.rest_memory
+            + task.full_bundles * min(1.0, memory(models[names[task.task]], task.bundle_threads)),
+        )
+        for task in usual.tasks
+    )
+    cpus = sorted(room.cpus(usual), reverse=True)
+    return replace(usual, tasks=tasks, slots=slots_for(tasks, cpus), counted=HELD)
+
+
+def as_alike(
+    usual: Allocation, topology: Topology, models: Mapping[str, Model], room: Room
+) -> Allocation | None:
+    """`usual` with bundles counted where SAM has them, each as one slot however fast it is; None: they do not fit."""
+    own = for_own_slots(usual, topology, models, room)
+    if own is usual:
+        return None
+    tasks = tuple(
+        task if task.static else replace(task, cpu_slots=task.full_bundles + task.rest_cpu)
+        for task in own.tasks
+    )
+    return replace(own, tasks=tasks, slots=slots_for(tasks), counted=AS_SAM)
 
 
 def counted_for(

@@ -146,9 +146,9 @@ class Filling:
 # a whole slot. A slot has 1 of CPU, or less or more by the speed of its VM, and 1 of memory.
 
 
-def need_of(task: TaskAllocation) -> tuple[float, float]:
-    """(CPU, memory) of one thread, as parts of a slot."""
-    return min(1.0, task.cpu_slots / task.threads), min(1.0, task.memory_slots / task.threads)
+def need_of(task: TaskAllocation, most: float = 1.0) -> tuple[float, float]:
+    """(CPU, memory) of one thread, as parts of a slot; most: CPU that a slot has."""
+    return min(most, task.cpu_slots / task.threads), min(1.0, task.memory_slots / task.threads)
 
 
 def refuse_beyond(mapper: str, allocation: Allocation, room: Room, most: int) -> None:
@@ -174,8 +174,8 @@ class SlotRoom:
         if not self.slots:
             raise Infeasible("there is no slot that may be used")
         self.tasks = allocation.tasks
-        self.needs = self._needs()
         self.cpus = room.cpus(allocation)
+        self.needs = self._needs()
         self.cpu, self.memory = self.cpus.copy(), [room.memory] * len(self.slots)
         self.held: list[Counter[int]] = [Counter() for _ in self.slots]
         self.pinned: list[Counter[int]] = [Counter() for _ in self.slots]
@@ -236,9 +236,9 @@ class SlotRoom:
         slot_cores = self.room.vms[0].slot_cores * self.allocation.slot_speed
         found = []
         for task in self.tasks:
-            cpu, memory = need_of(task)
+            cpu, memory = need_of(task, max(1.0, *self.cpus))
             measured = cores.get(task.task, 0.0) / slot_cores / task.threads
-            found.append((min(1.0, max(cpu, measured)), memory))
+            found.append((max(cpu, min(1.0, measured)), memory))
         return found
 
     def _links(self) -> list[dict[int, float]]:

@@ -7,6 +7,7 @@ are `placing/task_level.py` (Alg. 1 to 3) and `placing/top_down.py` (Alg. 4 and 
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Protocol
 
 from headgate.controller.models.plans import Allocation, Placement
@@ -44,20 +45,33 @@ def _grouped(allocation: Allocation, room: Room, place: _PlaceGroups) -> Placeme
     board = SlotRoom(allocation, room)
     left = [task for task, threads in enumerate(board.left) if threads]
     number = {task: place for place, task in enumerate(left)}
-    groups = tuple(
-        Group(board.tasks[task].task, board.left[task], max(board.needs[task]) * board.left[task])
-        for task in left
-    )
     flows = tuple(
         Flow(number[a], number[b], link * board.left[a] * board.left[b])
         for a in left
         for b, link in board.links[a].items()
         if a < b and b in number
     )
-    free = (min(cpu, memory) for cpu, memory in zip(board.cpu, board.memory, strict=True))
-    nodes = tuple(Node(str(slot), max(0.0, room)) for slot, room in zip(board.slots, free, strict=True))
-    counts = place(Problem(groups, flows, nodes), room.as_printed)
+    counts: Counts = ()
+    for costs, frees in _costs(board):
+        groups = tuple(
+            Group(board.tasks[task].task, board.left[task], costs[task] * board.left[task]) for task in left
+        )
+        nodes = tuple(Node(str(slot), max(0.0, free)) for slot, free in zip(board.slots, frees, strict=True))
+        counts = place(Problem(groups, flows, nodes), room.as_printed)
+        if all(sum(at.values()) == board.left[task] for task, at in zip(left, counts, strict=True)):
+            break
     for task, at in zip(left, counts, strict=True):
         for slot, threads in at.items():
-            board.put(task, slot, threads)
+            board.put(task, slot, min(threads, board.fits(task, slot)))
     return board.placement()
+
+
+def _costs(board: SlotRoom) -> Iterator[tuple[list[float], list[float]]]:
+    """(cost of a thread of each task, what is free of each slot). Of faster slots the larger need would leave CPU
+    unused: there memory counts as much more as the fastest slot has more CPU, or is looked at when threads are put."""
+    least = [min(cpu, memory) for cpu, memory in zip(board.cpu, board.memory, strict=True)]
+    yield [max(need) for need in board.needs], least
+    fastest = max(board.cpus)
+    if fastest > 1:
+        yield [max(cpu, memory * fastest) for cpu, memory in board.needs], board.cpu
+        yield [max(cpu, 1e-9) for cpu, _ in board.needs], board.cpu

@@ -9,8 +9,9 @@ are."""
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
+import msgspec
 from msgspec.structs import replace
 
 from headgate.controller.models.plans import Allocation, Bundle, Placement, TaskAllocation
@@ -21,7 +22,16 @@ from headgate.controller.plan.allocators.mixed_speeds import counted_for, for_ow
 from headgate.controller.plan.mappers.free_slots import Room, SlotRoom
 from headgate.controller.plan.mappers.sam import sam
 from headgate.controller.plan.mappers.traffic_based import onto_vms
-from headgate.controller.plan.optimal.slot_mixes import Choice, Fixed, Flexible, Mixed, few, fewest
+from headgate.controller.plan.optimal.slot_mixes import (
+    Choice,
+    Fixed,
+    Flexible,
+    Mix,
+    Mixed,
+    SlotKind,
+    few,
+    fewest,
+)
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.placement_load import load_of
 from headgate.controller.plan.predict.row_shares import weighted
@@ -58,19 +68,13 @@ def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps:
     if rate_tps > 0:
         import highspy  # noqa: F401  – that takes 0.2 s, which is no search yet
 
-        margin = 1.0
         until_s = ends_s(SEARCH_S if len(usual.tasks) <= MOST_TASKS else LONG_SEARCH_S)
-        for _ in range(TRIES):
-            mixed, found = _mixed(topology, models, usual, margin, until_s)
-            least = max(least, found.least if margin == 1.0 else 0.0)
-            late = late or found.late
-            if len(mixed) >= len(packed):
-                break
-            carried_tps = carried_by(topology, models, mixed)
-            if carried_tps >= rate_tps * (1 - TOLERANCE / 10):
-                slots = mixed
-                break
-            margin *= rate_tps / carried_tps * (1 + TOLERANCE) if carried_tps > 0 else 2.0
+        found = _carrying(
+            lambda margin: _mixed(topology, models, usual, margin, until_s),
+            lambda mixes: carried_by(topology, models, mixes) / rate_tps,
+            len(packed),
+        )
+        slots, least, late = found.slots or packed, max(least, found.least), found.late
     fewest_slots = max(1, math.ceil(least - TOLERANCE))
     gap = max(0.0, 1 - fewest_slots / len(slots)) if slots else 0.0
     tasks = tuple(counted_in(task, slots, topology, models) for task in usual.tasks)
@@ -78,27 +82,139 @@ def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps:
     return Allocation("optimal", rate_tps, tasks, len(slots), tuple(slots), gap, ended)
 
 
-def in_own_slots(
-    found: Allocation, topology: Topology, models: Mapping[str, Model], room: Room
+class _Carrying(msgspec.Struct, frozen=True):
+    """slots: none, where nothing in few enough slots was found. least: nothing goes below; late: a search was ended."""
+
+    slots: list[Threads]
+    least: float
+    late: bool
+
+
+def _carrying(
+    search: Callable[[float], tuple[list[Threads], Mixed]],
+    carried: Callable[[list[Threads]], float],
+    most: int,
+) -> _Carrying:
+    """What is found for so many times the rate that the prediction says it carries the rate itself, in less than `most`
+    slots. carried: as a part of the rate."""
+    margin, least, late = 1.0, 0.0, False
+    for _ in range(TRIES):
+        mixes, found = search(margin)
+        least = found.least if margin == 1.0 else least
+        late = late or found.late
+        if not mixes or sum(map(bool, mixes)) >= most:
+            break
+        part = carried(mixes)
+        if part >= 1 - TOLERANCE / 10:
+            return _Carrying(mixes, least, late)
+        margin *= (1 + TOLERANCE) / part if part > 0 else 2.0
+    return _Carrying([], least, late)
+
+
+# ── VMs of several speeds ───────────────────────────────────────────────────────────────────────────────
+
+
+class OwnSlots(msgspec.Struct, frozen=True):
+    """What an allocator makes mixes of for slots of VMs of one speed: `topology` and `models` as they are there."""
+
+    speed: float
+    topology: Topology
+    models: Mapping[str, Model]
+
+
+def mixes_for(
+    topology: Topology,
+    models: Mapping[str, Model],
+    rate_tps: float,
+    room: Room,
+    slots_of: Callable[[float], OwnSlots],
 ) -> Allocation:
-    """The mixes, which are for slots of the allocation's `slot_speed`, or MBA's bundles counted for the slots where SAM
-    has them, where VMs are of several speeds and that takes fewer. models: at speed 1."""
-    speed = found.slot_speed
-    if all(vm.speed == speed for vm in room.vms):
-        return found
-    slow, fastest = topology_at(topology, speed), max(vm.speed for vm in room.vms)
-    base = counted_for(topology, models, found.rate_tps, speed, fastest)
+    """Mixes for the very slots of a room with VMs of several speeds, or MBA's bundles counted where SAM has them; CPU
+    is counted in slots of the slowest. models: at speed 1. Where nothing fits it needs more slots than there are.
+
+    Raises Infeasible as MBA."""
+    speeds, places = {vm.vm: vm.speed for vm in room.vms}, room.slots()
+    own = [slots_of(speed) for speed in sorted({speeds[slot.vm] for slot in places}, reverse=True)]
+    slow = own[-1]
+    counts = replace(mba(slow.topology, slow.models, rate_tps), allocator="optimal", slot_speed=slow.speed)
+    bundles = _bundles_for(counts, topology, models, room)
+    usual = [bundles.get(slot, {}) for slot in places if bundles]
+    mixed, most = _Carrying([], 0.0, False), len(places) + 1
+    if usual and carried_by(topology, models, usual, places, room.vms) >= rate_tps * (1 - TOLERANCE):
+        most = len(bundles)
+    if len(counts.tasks) <= MOST_TASKS and rate_tps > 0:
+        mixed = _mixed_for(counts, own, topology, models, room, most)
+    slots = mixed.slots or usual
+    used = sum(map(bool, slots)) or max(math.ceil(mixed.least - TOLERANCE), len(places) + 1)
+    gap = max(0.0, 1 - max(1, math.ceil(mixed.least - TOLERANCE)) / used) if mixed.least else None
+    ended = _ended(mixed.late, len(counts.tasks)) if gap else ""
+    tasks = tuple(counted_in(task, slots, slow.topology, slow.models) for task in counts.tasks)
+    return replace(counts, tasks=tasks, mixes=tuple(slots), slots=used, gap=gap, ended=ended)
+
+
+def _bundles_for(
+    found: Allocation, topology: Topology, models: Mapping[str, Model], room: Room
+) -> dict[Slot, Threads]:
+    """MBA's bundles, as SAM has them; nothing where they do not fit."""
+    speed, fastest = found.slot_speed, max(vm.speed for vm in room.vms)
+    slow = topology_at(topology, speed)
     try:
-        usual = replace(mba(slow, base, found.rate_tps), slot_speed=speed)
-        placement = sam(for_own_slots(usual, topology, models, room), room)
+        usual = mba(slow, counted_for(topology, models, found.rate_tps, speed, fastest), found.rate_tps)
+        return sam(for_own_slots(replace(usual, slot_speed=speed), topology, models, room), room).by_slot()
     except Infeasible:
-        return found
-    mixes = placement.by_slot()
-    if len(mixes) >= found.slots:
-        return found
-    slots = [mixes.get(slot, {}) for slot in room.slots()]  # each is for its very slot
-    tasks = tuple(counted_in(task, slots, slow, base) for task in usual.tasks)
-    return replace(found, tasks=tasks, mixes=tuple(slots), slots=len(mixes), gap=None, ended="")
+        return {}
+
+
+def _mixed_for(
+    found: Allocation,
+    own: Sequence[OwnSlots],
+    topology: Topology,
+    models: Mapping[str, Model],
+    room: Room,
+    most: int,
+) -> _Carrying:
+    """Mixes in the order of the room's slots, each for its very slot, in less than `most`; own: the fastest first."""
+    try:
+        usual = [mba(one.topology, one.models, found.rate_tps) for one in own]
+    except Infeasible:
+        return _Carrying([], 0.0, False)
+    if len(found.tasks) > MOST_TASKS:
+        return _Carrying([], 0.0, False)
+    places, speeds = room.slots(), {vm.vm: vm.speed for vm in room.vms}
+    slots = [[n for n, slot in enumerate(places) if speeds[slot.vm] == one.speed] for one in own]
+    until_s = ends_s(SEARCH_S)
+
+    def search(margin: float) -> tuple[list[Threads], Mixed]:
+        parts = [_rated(one.topology, one.models, each, margin) for one, each in zip(own, usual, strict=True)]
+        least = [
+            min(needs) for needs in zip(*((one.cpu for one in fixed) for _, fixed in parts), strict=True)
+        ]
+        kinds = [
+            SlotKind(
+                tuple(flexible),
+                tuple(
+                    replace(one, cpu=min(1.0, one.cpu) if one.cpu <= max(1.0, low) else math.inf)
+                    for one, low in zip(fixed, least, strict=True)
+                ),
+                len(of),
+            )
+            for (flexible, fixed), of in zip(parts, slots, strict=True)
+        ]
+        kinds[-1] = replace(kinds[-1], count=math.inf)
+        mixed = fewest(kinds, until_s, most)
+        free = [list(of) for of in slots]
+        names = kinds_of(own[0].topology, own[0].models, usual[0])
+        mixes: list[Threads] = [{} for _ in places]
+        for mix in mixed.slots:
+            if not free[mix.kind]:
+                return [], mixed
+            mixes[free[mix.kind].pop(0)] = _threads(mix, *names)
+        return mixes, mixed
+
+    def carried(mixes: list[Threads]) -> float:
+        return carried_by(topology, models, mixes, places, room.vms) / found.rate_tps
+
+    return _carrying(search, carried, most)
 
 
 def _ended(late: bool, tasks: int) -> str:
@@ -162,27 +278,41 @@ def _mixed(
 ) -> tuple[list[Threads], Mixed]:
     """(the threads of each slot, how they were found) for so many times the rate."""
     flexible, fixed = kinds_of(topology, models, usual)
-    rated = [
-        Flexible(task.rate_tps * margin, choices_of(models[topology.by_name[task.task].model_name]))
-        for task in flexible
-    ]
-    needs = [fixed_needs(topology, models, task) for task in fixed]
+    rated, raw = _rated(topology, models, usual, margin)
+    needs = [replace(one, cpu=min(1.0, one.cpu)) for one in raw]
     rest: tuple[TaskAllocation, ...] = ()  # that nothing was looked for
     if len(usual.tasks) <= MOST_TASKS:
-        found = fewest(rated, needs, until_s)
+        found = fewest([SlotKind(tuple(rated), tuple(needs))], until_s)
     else:
         together = SOME_TOGETHER if len(usual.tasks) <= SOME_TASKS else FEW_TOGETHER
         mixes, done = few(rated, needs, together, until_s)
         rest = (*flexible, *fixed)[done:]
         found = Mixed(tuple(mixes), 0.0, bool(rest))
-    slots = [
-        {flexible[task].task: threads for task, (threads, _) in mix.flexible.items()}
-        | {fixed[task].task: threads for task, threads in mix.fixed.items()}
-        for mix in found.slots
-    ]
+    slots = [_threads(mix, flexible, fixed) for mix in found.slots]
     if rest:
         slots += _packed(replace(usual, tasks=tuple(rest), slots=slots_for(list(rest))))
     return slots, found
+
+
+def _rated(
+    topology: Topology, models: Mapping[str, Model], usual: Allocation, margin: float
+) -> tuple[list[Flexible], list[Fixed]]:
+    """The tasks of `kinds_of`, for so many times the rate; counted threads may need more CPU than a slot has."""
+    flexible, fixed = kinds_of(topology, models, usual)
+    rated = [
+        Flexible(task.rate_tps * margin, choices_of(models[topology.by_name[task.task].model_name]))
+        for task in flexible
+    ]
+    cpus = [task.cpu_slots / task.threads for task in fixed]
+    return rated, [
+        replace(fixed_needs(topology, models, task), cpu=cpu) for task, cpu in zip(fixed, cpus, strict=True)
+    ]
+
+
+def _threads(mix: Mix, flexible: Sequence[TaskAllocation], fixed: Sequence[TaskAllocation]) -> Threads:
+    """By the tasks of `kinds_of`."""
+    rated = {flexible[task].task: threads for task, (threads, _) in mix.flexible.items()}
+    return rated | {fixed[task].task: threads for task, threads in mix.fixed.items()}
 
 
 def kinds_of(
@@ -223,11 +353,20 @@ def fixed_needs(topology: Topology, models: Mapping[str, Model], task: TaskAlloc
     return Fixed(task.threads, min(1.0, each_cpu), min(1.0, each_memory))
 
 
-def carried_by(topology: Topology, models: Mapping[str, Model], slots: Sequence[Threads]) -> float:
-    """The input rate that these slots are predicted to carry; any where nothing limits it."""
-    vms = tuple(Vm(f"vm{number}", 1) for number in range(len(slots)))
+def carried_by(
+    topology: Topology,
+    models: Mapping[str, Model],
+    mixes: Sequence[Threads],
+    places: Sequence[Slot] = (),
+    vms: Sequence[Vm] = (),
+) -> float:
+    """The input rate that slots with these mixes are predicted to carry; any where nothing limits it. places: the
+    slots, of these VMs (left out: any of speed 1)."""
+    if not places:
+        vms = [Vm(f"vm{number}", 1) for number in range(len(mixes))]
+        places = [Slot(vm.vm, 0) for vm in vms]
     bundles = [
-        Bundle(Slot(vm.vm, 0), task, n) for vm, mix in zip(vms, slots, strict=True) for task, n in mix.items()
+        Bundle(slot, task, n) for slot, mix in zip(places, mixes, strict=True) for task, n in mix.items()
     ]
     limit = weighted(load_of(topology, models, Placement(tuple(bundles)), vms, shared_cpu=True)).limit
     return limit.rate_tps if limit is not None else math.inf

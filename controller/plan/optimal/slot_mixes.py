@@ -5,13 +5,15 @@ whole threads of tasks of fixed size or of one thread. Mixes are columns of a li
 1961): it wants as few as carry all rates, its prices say which mix would be worth more than a slot, and a search
 finds that mix; when none is left, the linear program's optimum is what no plan can go below. The
 plan takes whole mixes, by settling some and asking again, or by one integer program over those that were found. A
-thread's memory is counted in full, however slowly it is fed.
+thread's memory is counted in full, however slowly it is fed. Slots of VMs of several speeds are kinds of which there
+are so many: a mix is for one kind, and a row of the program each says how many there may be.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any
@@ -257,6 +259,7 @@ NODES = 10_000  # of the search for whole numbers of mixes, shared out among the
 KEPT_ROWS = (150, 2_000, 60_000)  # in a search for mixes: at first, and where that finds none
 DIVES = 4
 MORE_MIXES = 800  # that a plan of fewer slots may be made of
+MISSING = 1_000.0  # slots: what one costs that there is not
 EFFORT = 3_000_000  # rows that are looked at in all, then what is found is told with its gap
 
 
@@ -284,11 +287,21 @@ class Fixed(msgspec.Struct, frozen=True):
     memory: float
 
 
+class SlotKind(msgspec.Struct, frozen=True):
+    """Slots of one speed, `count` of them: what each task may be in one. All kinds have the same rates and counts of
+    threads. Of a task without choices, or with needs above 1, nothing fits."""
+
+    flexible: tuple[Flexible, ...]
+    fixed: tuple[Fixed, ...]
+    count: float = math.inf
+
+
 class Mix(msgspec.Struct, frozen=True):
-    """What a slot holds: flexible task → (threads, rate), fixed task → threads."""
+    """What a slot of that kind holds: flexible task → (threads, rate), fixed task → threads."""
 
     flexible: dict[int, tuple[int, float]]
     fixed: dict[int, int]
+    kind: int = 0
 
 
 class Mixed(msgspec.Struct, frozen=True):
@@ -300,24 +313,43 @@ class Mixed(msgspec.Struct, frozen=True):
     late: bool = False
 
 
-def fewest(flexible: Sequence[Flexible], fixed: Sequence[Fixed], most_s: float = math.inf) -> Mixed:
-    """The fewest slots that are found, each with its mix. Every choice fits a slot by itself. most_s: how long whoever
-    waits may wait."""
+class _Prices(msgspec.Struct, frozen=True):
+    """Of the linear program: what each task is worth, what a slot of each kind costs, and what is demanded is worth in
+    all. slots: of the program."""
+
+    tasks: list[float]
+    slots: list[float]
+    demand: float
+    total: float
+
+
+Kinds = Sequence[SlotKind]
+
+
+def fewest(kinds: Kinds, most_s: float = math.inf, below: float = math.inf) -> Mixed:
+    """The fewest slots that are found, each with its mix; none where there must be `below` of them or more. Of the last
+    kind there are as many as it takes. Every choice fits a slot by itself. most_s: how long whoever waits may wait."""
     effort = Effort(EFFORT, most_s)
-    mixes, _, least = _priced(flexible, fixed, _alone(flexible, fixed), True, effort)
+    mixes, _, least = _priced(kinds, _alone(kinds), True, effort)
     fewest_slots = math.ceil(least - WORTH)
-    slots, mixes = _dived(flexible, fixed, mixes, effort)
+    if fewest_slots >= below:
+        return Mixed((), least, effort.late)
+    slots, mixes = _dived(kinds, mixes, effort)
+
+    def cost(found: Sequence[Mix]) -> float:
+        return len(found) + MISSING * _missing(found, kinds)
+
     for _ in range(DIVES - 1):
-        if len(slots) > fewest_slots and not effort.spent():  # more mixes are known each time
-            again, mixes = _dived(flexible, fixed, mixes, effort)
-            slots = min(slots, again, key=len)
-    if len(slots) > fewest_slots and not (effort.spent() and effort.late):
-        mixes = _useful(mixes, flexible, fixed, len(slots) - 1, effort)
+        if cost(slots) > fewest_slots and not effort.spent():  # more mixes are known each time
+            again, mixes = _dived(kinds, mixes, effort)
+            slots = min(slots, again, key=cost)
+    if cost(slots) > fewest_slots and not (effort.spent() and effort.late):
+        mixes = _useful(mixes, kinds, cost(slots) - 1, effort)
         nodes, left_s = max(20, NODES // max(1, len(mixes))), most_s - waited_s()
-        found = _master(mixes, flexible, fixed).solve_whole(max(0.1, left_s), nodes=nodes)
+        found = _master(mixes, kinds).solve_whole(max(0.1, left_s), nodes=nodes)
         if found.x:
-            slots = min(slots, _taken(mixes, found.x), key=len)
-    return Mixed(tuple(_trimmed(slots, flexible, fixed)), least, effort.late)
+            slots = min(slots, _taken(mixes, found.x), key=cost)
+    return Mixed(tuple(_trimmed(slots, kinds)), least, effort.late)
 
 
 def few(
@@ -332,46 +364,57 @@ def few(
             return slots, first
         here = numbers[first : first + together]
         mine, counted = ([task for flows, task in here if flows == kind] for kind in (True, False))
-        parts = [flexible[task] for task in mine], [fixed[task] for task in counted]
-        found, _ = _dived(*parts, [], Effort(0))
-        for mix in _trimmed(found, *parts):
+        kinds = [SlotKind(tuple(flexible[task] for task in mine), tuple(fixed[task] for task in counted))]
+        found, _ = _dived(kinds, [], Effort(0))
+        for mix in _trimmed(found, kinds):
             rated = {mine[task]: fed for task, fed in mix.flexible.items()}
             slots.append(Mix(rated, {counted[task]: count for task, count in mix.fixed.items()}))
     return slots, len(numbers)
 
 
-def _useful(
-    mixes: list[Mix], flexible: Sequence[Flexible], fixed: Sequence[Fixed], slots: int, effort: Effort
-) -> list[Mix]:
+def _missing(slots: Sequence[Mix], kinds: Kinds) -> float:
+    """Slots that there are not."""
+    used = Counter(mix.kind for mix in slots)
+    return sum(max(0.0, used[kind] - one.count) for kind, one in enumerate(kinds))
+
+
+def _useful(mixes: list[Mix], kinds: Kinds, slots: float, effort: Effort) -> list[Mix]:
     """With more of which a plan of so many slots may be made, and without those that no such plan of these has: they
     cost more beyond their price."""
-    master = _master(mixes, flexible, fixed)
-    _, price = master.solve()
-    spare = slots - math.fsum(price)
-    items = _items(flexible, fixed, price)
-    found, _ = worthiest(items, 1 - spare, KEPT_ROWS[1], False, effort, MORE_MIXES)
-    beyond = [1.0] * len(mixes)
-    for row, one in zip(master.rows, price, strict=True):
-        for column, value in row.items():
-            beyond[column] -= one * value
-    useful = [mix for mix, one in zip(mixes, beyond, strict=True) if one <= spare + WORTH]
-    return useful + [_mix(chosen, flexible) for chosen in found]
+    _, prices = _solved(mixes, kinds)
+    spare = slots - prices.total
+    useful = []
+    for mix in mixes:
+        worth = math.fsum(prices.tasks[task] * part for task, part in _column(mix, kinds))
+        if prices.slots[mix.kind] - worth <= spare + WORTH:
+            useful.append(mix)
+    for number, kind in enumerate(kinds):
+        least = max(0.0, prices.slots[number] - spare)
+        found, _ = worthiest(_items(kind, prices.tasks), least, KEPT_ROWS[1], False, effort, MORE_MIXES)
+        useful += [_mix(chosen, kind, number) for chosen in found]
+    return useful
 
 
 def _taken(mixes: Sequence[Mix], times: Sequence[float]) -> list[Mix]:
-    return [mix for mix, count in zip(mixes, times, strict=True) for _ in range(round(count))]
+    return [mix for mix, count in zip(mixes, times, strict=False) for _ in range(round(count))]
 
 
 def _priced(
-    flexible: Sequence[Flexible], fixed: Sequence[Fixed], mixes: list[Mix], proving: bool, effort: Effort
+    kinds: Kinds, mixes: list[Mix], proving: bool, effort: Effort
 ) -> tuple[list[Mix], list[float], float]:
     """(these mixes and more, how often the linear program takes each, what nothing goes below)."""
     least = 0.0
     times: list[float] = []
     for _ in range(MOST_ROUNDS if proving else ROUNDS_OF_DIVE):
-        times, price = _master(mixes, flexible, fixed).solve()
-        better, worth = _worthiest(flexible, fixed, price, proving, effort)
-        least = max(least, math.fsum(price) / max(worth, 1.0))
+        times, prices = _solved(mixes, kinds)
+        better: list[Mix] = []
+        worths = []
+        for number, kind in enumerate(kinds):
+            cost = prices.slots[number]
+            found, worth = _worthiest(kind, number, prices.tasks, cost, proving, effort)
+            better += found
+            worths.append(max(worth, cost))
+        least = max(least, _slots_for(prices.demand, worths, kinds))
         if not better or (effort.spent() and effort.late):
             break
         mixes += better
@@ -379,42 +422,59 @@ def _priced(
     return mixes, times, least
 
 
-def _dived(
-    flexible: Sequence[Flexible], fixed: Sequence[Fixed], mixes: list[Mix], effort: Effort
-) -> tuple[list[Mix], list[Mix]]:
+def _slots_for(demand: float, worths: Sequence[float], kinds: Kinds) -> float:
+    """The fewest that may come to `demand`, where a slot of each kind is worth no more than that."""
+    slots = 0.0
+    for worth, kind in sorted(zip(worths, kinds, strict=True), key=lambda one: -one[0]):
+        more = min(kind.count, demand / worth)
+        slots, demand = slots + more, demand - more * worth
+    return slots
+
+
+def _dived(kinds: Kinds, mixes: list[Mix], effort: Effort) -> tuple[list[Mix], list[Mix]]:
     """(slots, all mixes). Mixes that the linear program takes whole are settled, or else the one it takes most of; then
     it is asked again for what is left, until nothing is."""
     slots: list[Mix] = []
-    flexible, fixed = list(flexible), list(fixed)
     every = list(mixes)
-    while any(one.rate_tps > 0 for one in flexible) or any(one.count for one in fixed):
-        known = len(mixes := [*_alone(flexible, fixed), *every])
-        mixes, times, _ = _priced(flexible, fixed, mixes, False, effort)
+    while any(one.rate_tps > 0 for one in kinds[0].flexible) or any(one.count for one in kinds[0].fixed):
+        known = len(mixes := [*_alone(kinds), *every])
+        mixes, times, _ = _priced(kinds, mixes, False, effort)
         every += mixes[known:]
         settled = [math.floor(x + WORTH) for x in times]
         if not any(settled):
             settled[max(range(len(times)), key=times.__getitem__)] = 1
         now = _taken(mixes, settled)
         slots += now
-        for task, one in enumerate(flexible):
-            taken = math.fsum(mix.flexible[task][1] for mix in now if task in mix.flexible)
-            left = one.rate_tps - taken
-            flexible[task] = msgspec.structs.replace(one, rate_tps=left if left > WORTH * taken else 0.0)
-        for task, two in enumerate(fixed):
-            held = sum(mix.fixed.get(task, 0) for mix in now)
-            fixed[task] = msgspec.structs.replace(two, count=max(0, two.count - held))
+        kinds = [_left(kind, number, now) for number, kind in enumerate(kinds)]
     return slots, every
 
 
-def _alone(flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> list[Mix]:
+def _left(kind: SlotKind, number: int, now: Sequence[Mix]) -> SlotKind:
+    """Of the slots and of what is to be carried, when these slots are settled."""
+    flexible, fixed = list(kind.flexible), list(kind.fixed)
+    for task, one in enumerate(flexible):
+        taken = math.fsum(mix.flexible[task][1] for mix in now if task in mix.flexible)
+        left = one.rate_tps - taken
+        flexible[task] = msgspec.structs.replace(one, rate_tps=left if left > WORTH * taken else 0.0)
+    for task, two in enumerate(fixed):
+        held = sum(mix.fixed.get(task, 0) for mix in now)
+        fixed[task] = msgspec.structs.replace(two, count=max(0, two.count - held))
+    count = max(0.0, kind.count - sum(mix.kind == number for mix in now))
+    return SlotKind(tuple(flexible), tuple(fixed), count)
+
+
+def _alone(kinds: Kinds) -> list[Mix]:
     """A mix for each task by itself, the one that takes the most: with these every rate is carried."""
     found = []
-    for task, one in enumerate(flexible):
-        if one.rate_tps <= 0:
-            continue
-        best = max(one.choices, key=_rate_alone)
-        found.append(Mix({task: (best.threads, min(one.rate_tps, _rate_alone(best)))}, {}))
-    found += [Mix({}, {task: 1}) for task, one in enumerate(fixed) if one.count]
+    for number, kind in enumerate(kinds):
+        for task, one in enumerate(kind.flexible):
+            if one.rate_tps <= 0 or not one.choices:
+                continue
+            best = max(one.choices, key=_rate_alone)
+            found.append(Mix({task: (best.threads, min(one.rate_tps, _rate_alone(best)))}, {}, number))
+        found += [
+            Mix({}, {task: 1}, number) for task, one in enumerate(kind.fixed) if one.count and one.cpu <= 1
+        ]
     return found
 
 
@@ -422,67 +482,91 @@ def _rate_alone(choice: Choice) -> float:
     return choice.rate_tps / max(1.0, choice.cpu)
 
 
-def _master(mixes: Sequence[Mix], flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> LinearProgram:
-    """As few mixes as carry every rate (each row is a task, its rate counted as 1) and hold all fixed threads."""
-    most = sum(one.count for one in fixed) + sum(
-        one.rate_tps / max(map(_rate_alone, one.choices)) + 1 for one in flexible
+def _solved(mixes: Sequence[Mix], kinds: Kinds) -> tuple[list[float], _Prices]:
+    """(how often each mix is taken, prices)."""
+    program = _master(mixes, kinds)
+    x, duals = program.solve()
+    tasks = len(kinds[0].flexible) + len(kinds[0].fixed)
+    limits = iter(duals[tasks:])
+    slots = [1.0 - next(limits) if kind.count < math.inf else 1.0 for kind in kinds]
+    total = math.fsum(cost * many for cost, many in zip(program.costs, x, strict=True))
+    demand = math.fsum(
+        price * low for price, low in zip(duals[:tasks], program.lows, strict=False) if low > -math.inf
     )
-    program = LinearProgram([1.0] * len(mixes), uppers=[math.ceil(most)] * len(mixes))
+    return x[: len(mixes)], _Prices(duals[:tasks], slots, demand, total)
+
+
+def _column(mix: Mix, kinds: Kinds) -> Iterator[tuple[int, float]]:
+    """(task, what a mix carries of it: as a part of its rate, or threads)."""
+    flexible, fixed = kinds[0].flexible, kinds[0].fixed
+    for task, (_, rate_tps) in mix.flexible.items():
+        if flexible[task].rate_tps > 0:
+            yield task, min(1.0, rate_tps / flexible[task].rate_tps)
+    for task, count in mix.fixed.items():
+        yield len(flexible) + task, float(min(fixed[task].count, count))
+
+
+def _master(mixes: Sequence[Mix], kinds: Kinds) -> LinearProgram:
+    """As few mixes as carry every rate (each row is a task, its rate counted as 1) and hold all fixed threads. Slots
+    that there are not cost as much as many."""
+    flexible, fixed = kinds[0].flexible, kinds[0].fixed
+    limited = [number for number, kind in enumerate(kinds) if kind.count < math.inf]
+    most = sum(one.count for one in fixed) + len(flexible)
     for task, one in enumerate(flexible):
-        if one.rate_tps <= 0:
-            program.add(-math.inf, math.inf, {})
-            continue
-        row = {column: min(1.0, mix.flexible[task][1] / one.rate_tps)
-               for column, mix in enumerate(mixes) if task in mix.flexible}  # fmt: skip
-        program.add(1.0, math.inf, row)
-    for task, two in enumerate(fixed):
-        row = {
-            column: float(min(two.count, mix.fixed[task]))
-            for column, mix in enumerate(mixes)
-            if task in mix.fixed
-        }
-        program.add(float(two.count), math.inf, row)
+        alone = (max(map(_rate_alone, kind.flexible[task].choices), default=0.0) for kind in kinds)
+        most += math.ceil(one.rate_tps / min(tps for tps in alone if tps > 0))
+    costs = [1.0] * len(mixes) + [MISSING] * len(limited)
+    program = LinearProgram(costs, uppers=[most] * len(costs))
+    rows: list[dict[int, float]] = [{} for _ in range(len(flexible) + len(fixed))]
+    slots: list[dict[int, float]] = [{} for _ in kinds]
+    for column, mix in enumerate(mixes):
+        slots[mix.kind][column] = 1.0
+        for task, part in _column(mix, kinds):
+            rows[task][column] = part
+    lows = [1.0 if one.rate_tps > 0 else -math.inf for one in flexible] + [float(two.count) for two in fixed]
+    for low, row in zip(lows, rows, strict=True):
+        program.add(low, math.inf, row)
+    for place, number in enumerate(limited):
+        program.add(-math.inf, kinds[number].count, slots[number] | {len(mixes) + place: -1.0})
     return program
 
 
 def _worthiest(
-    flexible: Sequence[Flexible],
-    fixed: Sequence[Fixed],
-    price: Sequence[float],
-    proving: bool,
-    effort: Effort,
+    kind: SlotKind, number: int, price: Sequence[float], cost: float, proving: bool, effort: Effort
 ) -> tuple[list[Mix], float]:
-    """(the mixes that are worth most by these prices, if that is more than a slot, what none is worth more than)."""
-    items, bound = _items(flexible, fixed, price), math.inf
+    """(the mixes that are worth most by these prices, if that is more than a slot of the kind costs, what none is worth
+    more than)."""
+    items, bound = _items(kind, price), math.inf
     for most_rows in KEPT_ROWS if proving else KEPT_ROWS[:1]:
         quick = most_rows == KEPT_ROWS[0]
         if not quick and effort.spent():
             break
-        found, most = worthiest(items, 1 + WORTH, most_rows, not quick, effort)
+        found, most = worthiest(items, cost + WORTH, most_rows, not quick, effort)
         bound = min(bound, most)
-        if found or bound <= 1 + WORTH:
+        if found or bound <= cost + WORTH:
             break
-    return [_mix(chosen, flexible) for chosen in found], bound
+    return [_mix(chosen, kind, number) for chosen in found], bound
 
 
-def _items(flexible: Sequence[Flexible], fixed: Sequence[Fixed], price: Sequence[float]) -> list[Item]:
+def _items(kind: SlotKind, price: Sequence[float]) -> list[Item]:
     """What may be in a slot, with what it is worth by these prices."""
     items = []
-    for task, one in enumerate(flexible):
+    for task, one in enumerate(kind.flexible):
         for choice in one.choices if one.rate_tps > 0 else ():
             part = min(1.0, one.rate_tps / choice.rate_tps)
             worth = price[task] * part * choice.rate_tps / one.rate_tps
             item = Item(task, choice.cpu * part, choice.memory, worth, True, choice.threads)
             items.append(item)
-    for number, two in enumerate(fixed):
+    for number, two in enumerate(kind.fixed):
         needs = max(two.cpu, two.memory, 1e-3)
         for count in range(1, min(two.count, int((1 + WORTH) / needs)) + 1):
-            task = len(flexible) + number
+            task = len(kind.flexible) + number
             items.append(Item(task, count * two.cpu, count * two.memory, count * price[task], False, count))
     return items
 
 
-def _mix(chosen: Chosen, flexible: Sequence[Flexible]) -> Mix:
+def _mix(chosen: Chosen, kind: SlotKind, number: int) -> Mix:
+    flexible = kind.flexible
     rated: dict[int, tuple[int, float]] = {}
     held: dict[int, int] = {}
     for item, fed in chosen.items:
@@ -492,11 +576,12 @@ def _mix(chosen: Chosen, flexible: Sequence[Flexible]) -> Mix:
             rated[item.task] = item.threads, fed * min(peak_tps, one.rate_tps)
         else:
             held[item.task - len(flexible)] = item.threads
-    return Mix(rated, held)
+    return Mix(rated, held, number)
 
 
-def _trimmed(slots: list[Mix], flexible: Sequence[Flexible], fixed: Sequence[Fixed]) -> list[Mix]:
+def _trimmed(slots: list[Mix], kinds: Kinds) -> list[Mix]:
     """Without groups of threads that the others carry the rate of, and without fixed threads that are too many."""
+    flexible, fixed = kinds[0].flexible, kinds[0].fixed
     over = [math.fsum(mix.flexible[task][1] for mix in slots if task in mix.flexible) - one.rate_tps
             for task, one in enumerate(flexible)]  # fmt: skip
     more = [sum(mix.fixed.get(task, 0) for mix in slots) - one.count for task, one in enumerate(fixed)]
@@ -515,5 +600,5 @@ def _trimmed(slots: list[Mix], flexible: Sequence[Flexible], fixed: Sequence[Fix
             if count > less:
                 held[task] = count - less
         if groups or held:
-            found.append(Mix(groups, held))
+            found.append(Mix(groups, held, mix.kind))
     return found

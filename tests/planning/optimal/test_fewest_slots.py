@@ -20,7 +20,7 @@ from headgate.controller.models.plan_data import plan_data, plan_of, read_back
 from headgate.controller.models.plans import Share
 from headgate.controller.models.task_models import Model, ModelSlot, Point, Spread
 from headgate.controller.plan.optimal.fewest_slots import choices_of
-from headgate.controller.plan.optimal.slot_mixes import Choice, Fixed, Flexible, fewest
+from headgate.controller.plan.optimal.slot_mixes import Choice, Fixed, Flexible, SlotKind, fewest
 from headgate.controller.plan.planner import PlanRequest, make_plan, plan_acquiring
 from headgate.controller.plan.verifier import faults_of
 from headgate.controller.planning_commands.plan_command import plan as plan_command
@@ -111,7 +111,7 @@ def mixing_problems(draw):
 @examples(40)
 def test_nothing_goes_below_the_bound_and_mixes_hold_what_they_say(problem):
     flexible, fixed = problem
-    found = fewest(flexible, fixed)
+    found = fewest([SlotKind(tuple(flexible), tuple(fixed))])
     for mix in found.slots:
         used_cpu = used_memory = 0.0
         for task, (threads, rate_tps) in mix.flexible.items():
@@ -237,11 +237,11 @@ def test_whoever_waits_gets_the_best_so_far_in_time_and_is_told_so():
 def test_a_search_is_ended_by_the_clock_alone():
     """The same problem with as many steps, and nobody who waits, is searched to its end."""
     choices = tuple(Choice(n, 10.0 * n, 0.21 * n, 0.17 * n) for n in (1, 2, 3, 4))
-    flexible = [Flexible(50.0 + 7 * n, choices) for n in range(2)]
-    assert not fewest(flexible, [], 5.0).late
+    kinds = [SlotKind(tuple(Flexible(50.0 + 7 * n, choices) for n in range(2)), ())]
+    assert not fewest(kinds, 5.0).late
     ticks = itertools.count()
     with clocked(lambda: float(next(ticks))):
-        assert fewest(flexible, [], 5.0).late
+        assert fewest(kinds, 5.0).late
 
 
 def test_a_gap_says_why_it_is_left_in_the_plan_and_beside_what_is_compared(capsys):

@@ -1,0 +1,100 @@
+"""A thread that costs more than its siblings is named, and goes on in another slot, in a fresh process. Pure.
+
+`analyze/dear_threads.py` says which. It moves as threads do in any plan: to a slot that is free, once in `AGAIN_S`, and
+where all that is in its slot may move; else it is only named.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+
+from headgate.controller.analyze import slot_troubles
+from headgate.controller.analyze.dear_threads import DearThread, DearThreads, ThreadCost, comparable
+from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
+from headgate.controller.knowledge.knowledge import Knowledge, Turn
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.wire.messages import SampleBlock
+
+NS = 1_000_000_000
+WINDOW_S = 10.0
+AGAIN_S = 600.0
+_OF_THREADS, _OF_SLOTS = ("thread", "slot", "tuples_in", "cpu_ns"), ("slot", "throttled_ns")
+
+
+class DearThreadWatch:
+    """What each thread of the plan in force took, window by window."""
+
+    def __init__(self) -> None:
+        self._rows: dict[tuple[int, str, Slot, float], list[float]] = {}
+        self._throttled: defaultdict[Slot, float] = defaultdict(float)
+        self._dear = DearThreads()
+        self._epoch, self._began_ns = -1, 0
+        self._named: set[int] = set()
+        self._moved_ns: int | None = None
+
+    def block(self, block: SampleBlock, vm: Vm) -> None:
+        """Samples that are sound (`Intake.add_block` took them)."""
+        threads = (np.frombuffer(block.threads.get(name, b""), np.int64).tolist() for name in _OF_THREADS)
+        for task, thread, number, rows, cpu_ns in zip(block.tasks, *threads, strict=True):
+            sums = self._rows.setdefault((thread, task, Slot(vm.vm, number), vm.speed), [0.0, 0.0])
+            sums[0] += rows
+            sums[1] += cpu_ns / NS
+        slots = (np.frombuffer(block.slots.get(name, b""), np.int64).tolist() for name in _OF_SLOTS)
+        for number, throttled_ns in zip(*slots, strict=True):
+            self._throttled[Slot(vm.vm, number)] += throttled_ns / NS
+
+    def found(self, turn: Turn, need: Demand) -> Diagnosis | None:
+        """A plan to be made without the slot of a thread that is dear; None: none is, or it is only named."""
+        k = turn.knowledge
+        if k.topology is None or k.plan is None or k.epoch != self._epoch:
+            self._begin(k.epoch, turn.now.mono_ns)
+            self._dear = DearThreads()
+            return None
+        seconds = (turn.now.mono_ns - self._began_ns) / NS
+        if seconds < WINDOW_S:
+            return None
+        tasks = comparable(k.topology)
+        window = [
+            ThreadCost(thread, task, slot, speed, rows, cpu_s, self._throttled[slot] / seconds)
+            for (thread, task, slot, speed), (rows, cpu_s) in self._rows.items()
+            if task in tasks
+        ]
+        self._begin(k.epoch, turn.now.mono_ns)
+        dear = self._dear.add(window)
+        return self._named_one(turn, dear, need) if dear is not None else None
+
+    def _begin(self, epoch: int, now_ns: int) -> None:
+        self._rows, self._throttled = {}, defaultdict(float)
+        self._epoch, self._began_ns = epoch, now_ns
+
+    def _named_one(self, turn: Turn, dear: DearThread, need: Demand) -> Diagnosis | None:
+        k, now_ns = turn.knowledge, turn.now.mono_ns
+        whose = f"rows of thread {dear.thread} of {dear.task} in {dear.slot}"
+        text = f"{whose} cost {dear.times:.2g} times the CPU of its siblings'"
+        lately = self._moved_ns is not None and now_ns - self._moved_ns < AGAIN_S * NS
+        goes = not lately and _may_go(k, dear.slot)
+        then = "it goes on in another slot, in a fresh process" if goes else "it stays where it is"
+        if dear.thread not in self._named:
+            self._named.add(dear.thread)
+            turn.event("thread", f"{text}: {then}", level="warning", vm=dear.slot.vm)
+        if not goes:
+            return None
+        self._moved_ns = now_ns
+        k.left_out[dear.slot] = now_ns + int(slot_troubles.LEFT_OUT_S * NS)
+        evidence = {"left_out": str(dear.slot), "thread": dear.thread, "times": round(dear.times, 3)}
+        rate_tps = max(k.plan.rate_tps if k.plan is not None else 0.0, need.target_tps)
+        return Diagnosis("replan", "thread_dear", text, rate_tps, evidence, ())
+
+
+def _may_go(k: Knowledge, slot: Slot) -> bool:
+    """May all threads of the slot move, and is there a slot that is free?"""
+    rollout, topology = k.durable.rollout, k.topology
+    if rollout is None or topology is None:
+        return False
+    here = {thread.task for thread in rollout.threads if thread.slot == slot}
+    names = k.members.here - set(k.durable.held_dead) - k.durable.cordoned.keys()
+    every = {one for name in names for one in k.members.members[name].vm.all_slots()}
+    free = every - {thread.slot for thread in rollout.threads} - slot_troubles.barred(k)
+    return bool(free) and all(topology.by_name[task].movable for task in here)
