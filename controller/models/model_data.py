@@ -17,13 +17,20 @@ from typing import Any
 
 from headgate.controller.models.field_reader import LARGEST, Fields
 from headgate.controller.models.task_models import BASE, SCHEMA, WORKER, Model, ModelSlot, Point, Spread
+from headgate.topology_runtime.measuring.wake_cost import CROSSING, FRAME, WAKE
 from headgate.topology_runtime.wording import shown
 
 MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product of thread counts small
 MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is a percentage by mistake
 
 _TOP_KEYS = ("schema", "task", "slot", "points")
-_MORE_KEYS = ("wake_cpu", BASE, WORKER)  # checked, and stay in `Model.more`, from where they are read
+_MORE_KEYS = (
+    WAKE,
+    FRAME,
+    CROSSING,
+    BASE,
+    WORKER,
+)  # checked, and stay in `Model.more`, from where they are read
 _SLOT_KEYS = ("cores", "memory_bytes", "machine")
 _NUMBER_KEYS = ("threads", "rate_tps", "cpu", "memory")
 _POINT_KEYS = (*_NUMBER_KEYS, "spread")
