@@ -103,8 +103,12 @@ def test_a_small_slot_carries_with_many_senders_what_its_rows_allow(senders: int
     assert worst_s < 0.3, "it keeps up"
 
 
-def test_where_latency_is_limited_its_managers_alone_say_when_rows_leave() -> None:
-    for limits, expected in (((), {10 * MS}), ((LatencyConstraint(("source", "work"), 300.0, 5.0),), set())):
+LIMITS = (LatencyConstraint(("source", "work"), 300.0, 5.0),)
+
+
+def test_neither_where_latency_is_limited_nor_of_calls_side_by_side() -> None:
+    """There its managers alone say when rows leave; and what is under way in an async task waits for nothing."""
+    for limits, in_turn, expected in (((), {WORK}, {10 * MS}), (LIMITS, {WORK}, set()), ((), set(), set())):
         board, meter = Switchboard(NEAR, 7, set()), mt.Meter(mt.create())
         watch = LatencyWatch(board, meter, lambda most: 0)
         watch.obey(orders(limits=limits), 0)
@@ -113,7 +117,7 @@ def test_where_latency_is_limited_its_managers_alone_say_when_rows_leave() -> No
             for field, each in ((mt.FRAMES_IN, 200), (mt.BUSY_NS, 0), (mt.TUPLES_IN, 400)):
                 meter.words[at + field] += each
             meter.words[at + mt.LATENCY_SUM_NS] += 400 * 40 * MS
-            watch.look({WORK: at}, n * LOOK_NS)
+            watch.look({WORK: at}, n * LOOK_NS, in_turn)
         with board.out.taken(100) as waiting:
             said = [pace for _, what in waiting if isinstance(what, Paces) for pace in what.paces]
         assert {pace.gap_ns for pace in said if pace.sender == 1} == expected
