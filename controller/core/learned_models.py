@@ -28,9 +28,9 @@ from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import WORKER, Model, ModelSlot, Point, memory, peak
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.measuring.profile_steps import frames_that_hold
+from headgate.topology_runtime.measuring.profile_steps import frames_when_full
 from headgate.topology_runtime.measuring.row_spread import CPU_SPREAD, WAIT_SPREAD, Calls, row_spread
-from headgate.topology_runtime.measuring.wake_cost import share_of_wakes
+from headgate.topology_runtime.measuring.wake_cost import FRAME, ROWS, share_of_wakes
 from headgate.topology_runtime.wire.run_options import DataPlaneSettings
 from headgate.topology_runtime.wording import significant, utc_iso
 
@@ -75,12 +75,15 @@ WindowOf = Callable[[float], MeasuredWindow]
 @dataclass(frozen=True, slots=True)
 class RowCost:
     """What a row takes of one thread at its peak, and how much that differs (`row_spread`; None: not known). why: it is
-    said with reserve, since."""
+    said with reserve, since. frame_s: CPU of a frame, in each of which there are `frame_rows` at that peak, of a quick
+    task."""
 
     rows: float
     cpu_s: float
     wait_s: float
     why: tuple[str, ...] = ()
+    frame_s: float = 0.0
+    frame_rows: int = 1
     cpu_spread: float | None = None
     wait_spread: float | None = None
 
@@ -254,7 +257,8 @@ def row_cost(seen: Sequence[RowsSeen], cores: float) -> RowCost | None:
     rows = math.fsum(one.rows for one in seen)
     if len(seen) < LEAST or rows < ROWS_LEAST:
         return None
-    cpu_s, wait_s = max(1e-7, _cpu_at_peak(seen, cores)), _wait(seen)
+    (row_s, frame_s, frame_rows), wait_s = _cpu_at_peak(seen, cores), _wait(seen)
+    cpu_s = max(1e-7, row_s + frame_s / frame_rows)
     few = rows < ROWS_ENOUGH and math.fsum(one.busy_s for one in seen) < BUSY_ENOUGH_S
     why = {
         "few rows": few,
@@ -262,9 +266,8 @@ def row_cost(seen: Sequence[RowsSeen], cores: float) -> RowCost | None:
         "disturbed": sum(one.disturbed for one in seen) > DISTURBED * len(seen),
         "small frames": _quick(seen, cores) and _largest(seen) < LARGE,
     }
-    return RowCost(
-        rows, cpu_s, wait_s, tuple(name for name, holds in why.items() if holds), *_spreads(seen, wait_s)
-    )
+    because = tuple(name for name, holds in why.items() if holds)
+    return RowCost(rows, cpu_s, wait_s, because, frame_s, frame_rows, *_spreads(seen, wait_s))
 
 
 def _spreads(seen: Sequence[RowsSeen], wait_s: float) -> tuple[float | None, float | None]:
@@ -275,17 +278,17 @@ def _spreads(seen: Sequence[RowsSeen], wait_s: float) -> tuple[float | None, flo
     return ran, waited if wait_s > 0 else None
 
 
-def _cpu_at_peak(seen: Sequence[RowsSeen], cores: float) -> float:
-    """CPU of a row among as many in a frame as there are at the peak (as a profile has them). What a thread spends
-    besides on a frame that comes alone is about what all threads of its slot spend on one at the peak, when nothing
-    has to be woken."""
+def _cpu_at_peak(seen: Sequence[RowsSeen], cores: float) -> tuple[float, float, int]:
+    """CPU of a row, of a frame, and rows in a frame, as many as there are at the peak (as a profile has them). What a
+    thread spends besides on a frame that comes alone is about what all threads of its slot spend on one at the peak,
+    when nothing has to be woken."""
     if not _quick(seen, cores):
         cpu_s, tps = _mean_cpu(_alone(seen)), math.fsum(one.rows for one in seen) / len(seen)
-        return cpu_s - min(WAKE_S * share_of_wakes(tps), cpu_s / 2) if _wait(seen) else cpu_s
+        return cpu_s - min(WAKE_S * share_of_wakes(tps), cpu_s / 2) if _wait(seen) else cpu_s, 0.0, 1
     row_s = _row_in_large_frames(seen)
     alone_s = _mean_frame(_alone(seen)) - row_s * _rows_of_frame(_alone(seen))
     frame_s = max(0.0, PEAK_FRAME * alone_s)
-    return row_s + frame_s / frames_that_hold(lambda rows: cores / (row_s + frame_s / rows), GAP_S)
+    return row_s, frame_s, frames_when_full(lambda rows: cores / (row_s + frame_s / rows), cores)
 
 
 def _quick(seen: Sequence[RowsSeen], cores: float) -> bool:
@@ -361,11 +364,17 @@ def model_from(before: Model, cost: RowCost, used_memory: float, when: str) -> M
         points.append(Point(threads, tps, max(LEAST_SHARE, min(1.0, tps * cost.cpu_s / cores)), held))
         if tps >= most_tps:
             break
-    more = {key: value for key, value in before.more.items() if key not in ("unmeasured", "tentative")}
+    more = {
+        key: value
+        for key, value in before.more.items()
+        if key not in ("unmeasured", "tentative", FRAME, ROWS)
+    }
     more |= {"provenance": "first rows", "measured_at": when, "rows": round(cost.rows), WORKER: WORKER_BYTES}
     more |= {"cpu_s_per_row": cost.cpu_s, "wait_s_per_row": cost.wait_s, "waiting": cost.wait_s > 0}
     spreads = {CPU_SPREAD: cost.cpu_spread, WAIT_SPREAD: cost.wait_spread}
     more |= {name: spread for name, spread in spreads.items() if spread is not None}
+    if cost.frame_rows > 1:
+        more |= {FRAME: cost.frame_s / cores, ROWS: cost.frame_rows}
     return replace(before, points=tuple(points), more=more | ({"tentative": [*cost.why]} if cost.why else {}))
 
 

@@ -18,6 +18,7 @@ from typing import Any
 from headgate.controller.models.field_reader import LARGEST, Fields
 from headgate.controller.models.task_models import BASE, SCHEMA, WORKER, Model, ModelSlot, Point, Spread
 from headgate.topology_runtime.measuring.row_spread import CPU_SPREAD, MOST, WAIT_SPREAD
+from headgate.topology_runtime.measuring.wake_cost import CROSSING, FRAME, WAKE
 from headgate.topology_runtime.wording import shown
 
 MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product of thread counts small
@@ -25,7 +26,9 @@ MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is 
 
 _TOP_KEYS = ("schema", "task", "slot", "points")
 _MORE_KEYS = (
-    "wake_cpu",
+    WAKE,
+    FRAME,
+    CROSSING,
     BASE,
     WORKER,
     CPU_SPREAD,

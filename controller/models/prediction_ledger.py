@@ -18,6 +18,7 @@ from headgate.controller.models.model_data import MAX_FRACTION
 from headgate.controller.models.plans import UNLIMITED_TPS
 from headgate.controller.models.task_models import Model, Point
 from headgate.topology_runtime.api.topology import digest_of
+from headgate.topology_runtime.measuring.wake_cost import dearer
 
 SCHEMA = "headgate/ledger/v1"
 
@@ -118,7 +119,6 @@ def latest(entries: Iterable[LedgerEntry]) -> tuple[LedgerEntry, ...]:
 # that was ever measured of any version speaks of one.
 
 KEY = "corrected"
-_WAKE = "wake_cpu"
 FACTORS = (1e-3, 1e3)  # anything else in a file is not ours
 
 
@@ -149,11 +149,10 @@ def correction_of(model: Model) -> Correction:
 def corrected(model: Model, time: float, cpu: float, provenance: dict[str, Any]) -> Model:
     """The model that it comes from, corrected by these; `provenance`: what else its file says of it."""
     before = correction_of(model)
-    slower, dearer = time / before.time, cpu / before.cpu
+    slower, more_cpu = time / before.time, cpu / before.cpu
     more = {**model.more, KEY: {"of": before.of, "time": time, "cpu": cpu, **provenance}}
-    if model.wake.cpu:
-        more[_WAKE] = model.wake.cpu * dearer
-    points = tuple(_moved(point, slower, dearer) for point in model.points)
+    more |= dearer(model.more, more_cpu)
+    points = tuple(_moved(point, slower, more_cpu) for point in model.points)
     return replace(model, points=points, more=more)
 
 

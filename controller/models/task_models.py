@@ -17,7 +17,7 @@ import msgspec
 
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.row_spread import CPU_SPREAD, WAIT_SPREAD
-from headgate.topology_runtime.measuring.wake_cost import DispatchOverhead
+from headgate.topology_runtime.measuring.wake_cost import DispatchOverhead, overhead_of
 from headgate.topology_runtime.wording import Suggestions, counted, significant
 
 SCHEMA = "headgate/model/v1"
@@ -67,7 +67,7 @@ class Model(msgspec.Struct, frozen=True):
     @property
     def wake(self) -> DispatchOverhead:
         """What a row alone costs besides; nothing where it was not measured."""
-        return DispatchOverhead(float(self.more.get("wake_cpu", 0.0)), bool(self.more.get("waiting", False)))
+        return overhead_of(self.more)
 
     @property
     def spreads(self) -> tuple[float | None, float | None]:

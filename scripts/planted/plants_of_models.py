@@ -34,8 +34,16 @@ OF_MEASURING: tuple[Plant, ...] = (
         "max(mean,",
         test=LEARNED,
     ),
-    one("frames are as large as can be", FRAMES, "tps * gap_s >= SURELY * rows", "tps > 0", test=FRAMED),
-    one("a slow task is looked at with large frames", FRAMES, "alone_tps * gap_s < 1", "False", test=FRAMED),
+    one(
+        "frames stay as single rows allow them", FRAMES, "while most >= 2 * rows", "if most > 1", test=FRAMED
+    ),
+    one(
+        "a slow task is looked at with large frames",
+        FRAMES,
+        "alone_tps * QUICK_S < cores",
+        "False",
+        test=FRAMED,
+    ),
     one(
         "what is known of one kind of machine is known of all",
         CORE,

@@ -23,6 +23,7 @@ from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.measuring.model_store import stand_in
 from headgate.topology_runtime.wire import messages as m
+from headgate.topology_runtime.wire.run_options import FRAME_ROWS
 
 # ── what a row costs ────────────────────────────────────────────────────────────────────────────
 
@@ -98,14 +99,15 @@ def test_a_quick_row_is_taken_as_it_costs_among_those_that_come_at_its_peak(
     seen = [quick(1.2, rows)] * 4 + [quick(rows / 5, rows)] * 3 + [quick(rows / 10, rows)] * 3
     cost = row_cost(seen, 0.5)
     assert cost is not None and cost.why == why
-    peak_frame = int(0.5 / cost.cpu_s * 0.001)  # as many as come within a gap
-    assert cost.cpu_s == pytest.approx(9e-6 + 0.8 * FRAME_S / peak_frame, rel=0.05), "warm"
+    assert cost.frame_s == pytest.approx(0.8 * FRAME_S, rel=0.05), "warm"
+    assert cost.frame_rows == FRAME_ROWS, "as a full slot has them"
+    assert cost.cpu_s == pytest.approx(9e-6 + cost.frame_s / FRAME_ROWS, rel=0.05)
 
 
 def test_without_two_sizes_of_frames_small_ones_tell_what_a_large_one_has() -> None:
     seen = [quick(1.0, 2000)] * 5 + [second(2000, 10e-6 + FRAME_S / 250, frames=8)] * 5
     cost = row_cost(seen, 0.5)
-    assert cost is not None and cost.cpu_s == pytest.approx(9e-6 + 0.8 * FRAME_S / 44, rel=0.1)
+    assert cost is not None and cost.cpu_s == pytest.approx(9e-6 + 0.8 * FRAME_S / FRAME_ROWS, rel=0.1)
 
 
 def test_quick_rows_that_only_came_alone_cost_their_frames() -> None:

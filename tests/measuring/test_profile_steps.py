@@ -19,20 +19,22 @@ from headgate.topology_runtime.measuring.calibrate import DERATE
 from headgate.topology_runtime.measuring.profile_steps import (
     FIRST_PART,
     QUICK,
-    ROWS_MOST,
-    SURELY,
+    QUICK_S,
+    Glance,
     Next,
     Probe,
     ProfileChoice,
     Tried,
     call_rows,
     frame_rows,
-    frames_that_hold,
+    frames_when_full,
     growth,
+    row_and_frame,
     steady_from,
 )
 from headgate.topology_runtime.measuring.task_profile import read_record
 from headgate.topology_runtime.measuring.wake_cost import DispatchOverhead, share_of_wakes
+from headgate.topology_runtime.wire.run_options import FRAME_ROWS
 
 SLOT = {"cores": 0.2, "memory_bytes": 1 << 28, "machine": "test"}
 
@@ -370,8 +372,6 @@ def test_an_unlimited_point_is_brought_down_to_the_slot() -> None:
 
 # ── How many rows a frame has while a task is measured ──────────────────────────────────────────────────
 
-GAP_S = 0.001
-
 
 def test_frames_hold_what_comes_in_a_gap_and_calls_of_a_batched_task_what_a_run_gives_them() -> None:
     """A tenth of a second of rows, up to 256; a task of rows has what comes in a gap."""
@@ -390,34 +390,38 @@ class Cost:
         self.asked.append(rows)
         return rows * self.cores / (self.frame_s + rows * self.row_s)
 
-    @property
-    def most_tps(self) -> float:
-        """What it takes of one sender, which sends it a frame in each gap: the frames of a second leave it so much."""
-        return (self.cores - self.frame_s / GAP_S) / self.row_s
-
 
 @pytest.mark.parametrize(
-    ("cores", "frame_s", "row_s", "rows"),
+    ("cores", "frame_s", "row_s", "asked"),
     [
-        (0.4, 150e-6, 2e-6, 64),  # a quick one, which takes 125,000 rows/s; with single rows 2,600
-        (0.4, 80e-6, 50e-6, 5),  # 6,400 rows/s, six in a gap
-        (0.4, 200e-6, 50e-6, 1),  # 4,000, four in a gap, and hardly more frames than come
-        (0.2, 70e-6, 20e-6, 5),
-        (0.12, 200e-6, 2e-6, 1),  # not even its frames fit into the slot
-        (1.0, 100e-6, 2e-3, 1),  # a slow one
+        (0.4, 150e-6, 2e-6, [1, 263, 2048]),  # a tenth of a second of rows, as many as they are then
+        (0.12, 200e-6, 2e-6, [1, 59, 2048]),  # not even a frame in each gap would fit into this slot
+        (0.4, 200e-6, 100e-6, [1, 133, 394]),
+        (0.12, 200e-6, 700e-6, [1, 13]),  # 133 rows/s, and 16 in a tenth of a second
+        (1.0, 100e-6, 2e-3, [1]),
     ],
 )
-def test_a_task_is_measured_with_the_frames_that_it_gets_at_its_rate(cores, frame_s, row_s, rows):
+def test_a_quick_task_is_measured_with_the_frames_that_a_full_slot_has(cores, frame_s, row_s, asked):
     cost = Cost(cores, frame_s, row_s)
-    assert frames_that_hold(cost, GAP_S) == rows
-    assert row_s < 1e-3 or cost.asked == [1], "a slow one is looked at once"
+    assert frames_when_full(cost, cores) == asked[-1] and cost.asked == asked
 
 
 @examples(400)
 @given(st.floats(0.05, 1.0), st.floats(20e-6, 500e-6), st.floats(1e-7, 5e-3))
-def test_it_is_promised_what_its_frames_allow_and_not_a_small_part_of_it(cores, frame_s, row_s):
+def test_it_has_about_as_many_rows_in_a_frame_as_it_takes_in_a_tenth_of_a_second(cores, frame_s, row_s):
     cost = Cost(cores, frame_s, row_s)
-    promised_tps, single_tps = cost(frames_that_hold(cost, GAP_S)), cost(1)
-    assert single_tps <= promised_tps <= max(cost.most_tps, single_tps) * 1.000001
-    surely = Cost(cores / SURELY, frame_s, row_s)
-    assert promised_tps >= 0.25 * min(surely.most_tps, ROWS_MOST / GAP_S)
+    rows = frames_when_full(cost, cores)
+    if frame_s + row_s > QUICK_S:
+        assert rows == 1 and cost.asked == [1], "a slow one is looked at once"
+    else:
+        assert rows <= min(FRAME_ROWS, max(1, int(0.1 * cost(rows)))) < 2 * rows
+    assert len(cost.asked) < 12
+
+
+@examples(200)
+@given(st.floats(0.1, 1.0), st.floats(20e-6, 500e-6), st.floats(1e-7, 2e-3), st.integers(2, 2048))
+def test_what_a_row_and_what_a_frame_costs_is_found_from_two_sizes(cores, frame_s, row_s, rows):
+    cost = Cost(cores, frame_s, row_s)
+    found = row_and_frame([Glance(size, cost(size), 1.0) for size in (1, max(1, rows // 2), rows)])
+    assert found == (pytest.approx(row_s / cores, rel=1e-3), pytest.approx(frame_s / cores, rel=1e-3))
+    assert row_and_frame([Glance(1, 100.0, 1.0)]) is None

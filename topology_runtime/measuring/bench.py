@@ -169,7 +169,7 @@ def bench_topology(topology: Topology, task: Task, rows: Path) -> Topology:
 
 
 class Bench(WatchedRig):
-    """`number`: which of the slots side by side this is. `stop`: set when all shall end."""
+    """`stop`: set when all shall end; `beside`: tasks that are in the slot too, with a thread each."""
 
     def __init__(
         self,
@@ -179,10 +179,14 @@ class Bench(WatchedRig):
         rows_a_frame: int,
         place: BenchPlace,
         stop: threading.Event,
+        beside: tuple[str, ...] = (),
     ) -> None:
         self._task, self._threads, self._place, self._stop = task, threads, place, stop
         self.what = f"task {task!r}"
-        places = {t.name: [SLOT] * threads if t.name == task else [FEEDER] for t in topology.tasks}
+        places = {
+            t.name: [SLOT] * threads if t.name == task else [SLOT if t.name in beside else FEEDER]
+            for t in topology.tasks
+        }
         waiting = WAITING_FRAMES * rows_a_frame * threads
         super().__init__(
             topology,

@@ -23,7 +23,7 @@ import msgspec
 
 from headgate.topology_runtime.measuring.row_spread import CPU_SPREAD, WAIT_SPREAD
 from headgate.topology_runtime.measuring.wake_cost import DispatchOverhead, share_of_wakes
-from headgate.topology_runtime.wire.run_options import DataPlaneSettings, cap_at
+from headgate.topology_runtime.wire.run_options import FRAME_ROWS, DataPlaneSettings, cap_at
 
 SCHEMA = "headgate/model/v1"
 GAIN = 1.05  # less than this more from twice the threads: flat
@@ -79,6 +79,19 @@ class Tried(msgspec.Struct, frozen=True, tag="trial"):
     slope: float | None = None
     p99_s: float | None = None
     sparse: bool = False
+
+
+class Glance(msgspec.Struct, frozen=True, tag="glance"):
+    """A short closed loop with frames of so many rows, by one thread. cpu: of the slot."""
+
+    rows: int
+    rate_tps: float
+    cpu: float
+
+    @property
+    def cpu_each(self) -> float:
+        """Of the slot, for one row/s."""
+        return min(1.0, self.cpu) / self.rate_tps
 
 
 class ProfileChoice(msgspec.Struct, frozen=True):
@@ -478,8 +491,7 @@ def growth(rows: Sequence[int], sizes: Sequence[int]) -> float:
 # ── How many rows a frame holds while a task is measured: as many as in a run at that rate. Pure ────────
 
 ROWS_MOST = 64
-ROWS_TRIED = (ROWS_MOST, 16, 4)  # of a task whose rows cost less than their frame
-SURELY = 1.3  # times as many frames as come: what a frame costs differs by a fifth within minutes
+QUICK_S = 1e-3  # of CPU for a row that comes alone: of slower tasks frames are a small part
 CALL_ROWS_MOST = DataPlaneSettings().frame_rows
 
 
@@ -488,19 +500,31 @@ def frame_rows(per_thread_tps: float, gap_s: float) -> int:
     return max(1, min(ROWS_MOST, int(per_thread_tps * gap_s)))
 
 
-def frames_that_hold(tps_with: Callable[[int], float], gap_s: float) -> int:
-    """Rows in a frame of a task that has as much as it takes: the most that do come together in a gap at the rate
-    that frames of so many allow (decision 80). tps_with: rows/s of a thread whose frames have so many rows. Frames of n
-    rows allow at most n times the rate of single ones, so a task whose rows come less than one to a gap when they are
-    single has none larger."""
+def frames_when_full(tps_with: Callable[[int], float], cores: float) -> int:
+    """Rows in a frame of a task that computes and has as much as it takes, as a run has them: a quick one asks for
+    ever larger ones, up to the cap that a run has for it at the rate that they allow (decision 114). tps_with: rows/s
+    of a thread in a slot of these cores whose frames have so many rows."""
     alone_tps = tps_with(1)
-    if alone_tps * gap_s < 1:
+    if alone_tps * QUICK_S < cores:
         return 1
-    for rows in ROWS_TRIED:
-        tps = tps_with(rows)
-        if tps * gap_s >= SURELY * rows:
-            return frame_rows(tps, gap_s)
-    return frame_rows(alone_tps, gap_s)
+    rows, most = 1, cap_at(FRAME_ROWS, alone_tps)
+    while most >= 2 * rows:
+        rows, most = most, cap_at(FRAME_ROWS, tps_with(most))
+    return rows
+
+
+def row_and_frame(glances: Sequence[Glance]) -> tuple[float, float] | None:
+    """CPU of the slot for one row/s and for one frame/s, by frames of one row and the largest; None where only one size
+    was looked at.
+
+    >>> row_and_frame([Glance(1, 100.0, 1.0), Glance(100, 5000.0, 1.0)])
+    (0.0001, 0.0099)
+    """
+    few, many = (pick(glances, key=lambda one: one.rows, default=None) for pick in (min, max))
+    if few is None or many is None or few.rows == many.rows:
+        return None
+    frame = max(0.0, (few.cpu_each - many.cpu_each) / (1 / few.rows - 1 / many.rows))
+    return _digits(max(0.0, many.cpu_each - frame / many.rows)), _digits(frame)
 
 
 def call_rows(per_thread_tps: float) -> int:

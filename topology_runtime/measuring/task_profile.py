@@ -24,19 +24,25 @@ from headgate.topology_runtime.measuring import profile_steps
 from headgate.topology_runtime.measuring.bench import Bench, BenchPlace, bench_topology
 from headgate.topology_runtime.measuring.bench_trials import probe, run_trial
 from headgate.topology_runtime.measuring.collected_rows import collect_rows, own_folder
+from headgate.topology_runtime.measuring.crossing_cost import CORES as CROSSING_CORES
+from headgate.topology_runtime.measuring.crossing_cost import CrossingCost
 from headgate.topology_runtime.measuring.machine_speed import CORE_SPEED, Reference, SpeedMeter, SpeedSource
 from headgate.topology_runtime.measuring.measuring_slots import Awake, Quotas
 from headgate.topology_runtime.measuring.profile_steps import (
+    Glance,
     Next,
     Probe,
     ProfileChoice,
     Tried,
     call_rows,
     frame_rows,
-    frames_that_hold,
+    frames_when_full,
+    row_and_frame,
 )
+from headgate.topology_runtime.measuring.wake_cost import CROSSING, FRAME, ROWS
 from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.stability.trial_evidence import LONGEST_S, LONGEST_WAITS_S
+from headgate.topology_runtime.wire.run_options import FRAME_ROWS, cap_at
 from headgate.topology_runtime.wording import counted, significant, utc_iso
 
 # ── What was measured of one task so far, and its file: a profile that was stopped goes on from it ──────
@@ -44,6 +50,7 @@ from headgate.topology_runtime.wording import counted, significant, utc_iso
 # DIR/.profile/<task>.jsonl   a head that says of what, then every probe and trial as measured
 
 RECORDS = ".profile"
+Measured = Probe | Tried | Glance
 
 
 @dataclass
@@ -52,14 +59,17 @@ class ProfileRecord:
 
     task: str
     probes: list[Probe] = field(default_factory=list)
+    glances: list[Glance] = field(default_factory=list)
     trials: list[Tried] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failed: HeadgateError | None = None
     seconds: float = 0.0
 
-    def put(self, measured: Probe | Tried) -> None:
+    def put(self, measured: Measured) -> None:
         if isinstance(measured, Probe):
             self.probes.append(measured)
+        elif isinstance(measured, Glance):
+            self.glances.append(measured)
         else:
             self.trials.append(measured)
 
@@ -70,7 +80,7 @@ class RecordFile:
     def __init__(self, folder: Path, task: str, head: dict[str, Any]) -> None:
         self._path, self._head = folder / RECORDS / f"{task}.jsonl", head
 
-    def read(self) -> list[Probe | Tried]:
+    def read(self) -> list[Measured]:
         """What is known already. The file is then whole again, should a kill have torn its last line."""
         lines = self._path.read_bytes().splitlines() if self._path.exists() else []
         known = read_record(lines, self._head)
@@ -78,7 +88,7 @@ class RecordFile:
         self._path.write_bytes(b"".join(map(_line, (self._head, *known))))
         return known
 
-    def add(self, measured: Probe | Tried) -> None:
+    def add(self, measured: Measured) -> None:
         with self._path.open("ab") as file:
             file.write(_line(measured))
 
@@ -87,14 +97,14 @@ def _line(value: Any) -> bytes:
     return msgspec.json.encode(value) + b"\n"
 
 
-def read_record(lines: Sequence[bytes], head: dict[str, Any]) -> list[Probe | Tried]:
+def read_record(lines: Sequence[bytes], head: dict[str, Any]) -> list[Measured]:
     """What a record with this head holds, up to a line that a kill tore; nothing when it has another."""
-    found: list[Probe | Tried] = []
+    found: list[Measured] = []
     try:
         if not lines or msgspec.json.decode(lines[0]) != head:
             return []
         for line in lines[1:]:
-            found.append(msgspec.json.decode(line, type=Probe | Tried))
+            found.append(msgspec.json.decode(line, type=Measured))
     except msgspec.DecodeError:  # torn
         return found
     return found
@@ -102,6 +112,9 @@ def read_record(lines: Sequence[bytes], head: dict[str, Any]) -> list[Probe | Tr
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
+WAITS_BELOW = (
+    0.5  # of the slot's CPU: who waits leaves more of it (a call of microseconds tells nothing else)
+)
 GLANCE_S = 1.0  # of a probe that only tells how large frames are
 SILENCE_S = 10.0  # and a task's own longest call: then it hangs
 SLOW_TPS = 1.0  # below one row per second a stream is hardly one
@@ -120,6 +133,9 @@ class Conditions:
     awake: bool = False  # are the cores kept awake meanwhile?
     meter: Callable[[], SpeedSource] = SpeedMeter
     speed_of: str = CORE_SPEED
+    crossing_s: Callable[[], float] = lambda: (
+        0.0
+    )  # of CPU for a row that comes from a slot and goes to another
 
 
 class TaskProfile:
@@ -141,6 +157,8 @@ class TaskProfile:
         self._digest = store.digest(topology, task.model_name, conditions.place.user_paths, size)
         head = {"digest": self._digest, "slot": conditions.slot, "binding": conditions.quotas.binding}
         self._core = crc32(task.name.encode())  # whichever it falls to, the same each time
+        self._waiting_tps = 0.0  # of a thread that waits, with single rows
+        self._crossing = 0.0
         self._file = RecordFile(conditions.output, task.model_name, head)
 
     def run(self) -> ProfileRecord:
@@ -179,6 +197,8 @@ class TaskProfile:
             "measured_at": utc_iso(wall_ns()),
             "complete": profile_steps.next_step(record.probes, record.trials, self._wish) is None,
         }
+        if self._frames_of_run and (costs := row_and_frame(record.glances)) is not None:
+            about |= {ROWS: record.probes[0].frame_rows, FRAME: costs[1], CROSSING: self._crossing}
         if record.notes:
             about["notes"] = record.notes
         return profile_steps.model_of(
@@ -193,11 +213,10 @@ class TaskProfile:
         try:
             bench.begin(self._at.quotas, self._task.name, self._core)
             if step.what == "probe":
-                measured: Probe | Tried = self._probe(bench, step.threads, rows, self._at.seconds)
+                measured: Measured = self._probe(bench, step.threads, rows, self._at.seconds)
             else:
                 measured = self._trial(bench, step)
-            self.record.put(measured)
-            self._file.add(measured)
+            self._keep(measured)
         except OSError:  # of a process that is no more
             bench.look()
             raise
@@ -212,19 +231,40 @@ class TaskProfile:
             near = min(known, key=lambda probe: abs(probe.threads - step.threads))
             rate_tps = step.rate_tps or max(near.rate_tps, near.rate_tps * step.threads / near.threads)
             tps = rate_tps / step.threads
-            return call_rows(tps) if self._task.batched else frame_rows(tps, gap_s)
+            if self._task.batched:
+                return call_rows(tps)
+            return cap_at(FRAME_ROWS, tps) if self._frames_of_run else frame_rows(tps, gap_s)
         if self._task.batched:
             return call_rows(self._glance(step.threads, call_rows(self._glance(step.threads, 1))))
-        return frames_that_hold(lambda rows: self._glance(step.threads, rows), gap_s)
+        cores = self._at.place.slot_cores
+        rows = frames_when_full(lambda rows: self._glance(step.threads, rows), cores)
+        if self._frames_of_run:
+            self._crossing = self._at.crossing_s() / cores
+        return max(rows, frame_rows(self._waiting_tps, gap_s))
+
+    @property
+    def _frames_of_run(self) -> bool:
+        """Its frames are as large as a run has them."""
+        return len(self.record.glances) > 1
 
     def _glance(self, threads: int, rows: int) -> float:
-        """Rows/s of a thread whose frames hold so many."""
+        """Rows/s of a thread whose frames hold so many; 0 of one that waits, since its calls are no longer for that."""
         bench = self._bench(threads, rows)
         try:
             bench.begin(self._at.quotas, self._task.name, self._core)
-            return self._probe(bench, threads, rows, min(GLANCE_S, self._at.seconds)).rate_tps / threads
+            found = self._probe(bench, threads, rows, min(GLANCE_S, self._at.seconds))
         finally:
             bench.end()
+        if profile_steps.waits([found]) and found.cpu < WAITS_BELOW and not self._task.batched:
+            self._waiting_tps = found.rate_tps / threads
+            return 0.0
+        if not self._task.batched:
+            self._keep(Glance(rows, found.rate_tps, found.cpu))
+        return found.rate_tps / threads
+
+    def _keep(self, measured: Measured) -> None:
+        self.record.put(measured)
+        self._file.add(measured)
 
     def _bench(self, threads: int, rows: int) -> Bench:
         file = Path(self._at.place.directory) / f"{self._task.name}.rows"
@@ -322,6 +362,7 @@ def profile(asked: ProfileRequest, tell: Callable[[ProfileRecord, Next | None], 
                 awake=awake.so,
                 meter=reference.meter,
                 speed_of=reference.speed_of,
+                crossing_s=CrossingCost(replace(place, slot_cores=CROSSING_CORES), quotas, stop).seconds,
             )
             return _side_by_side(asked, conditions, at_once, tell)
     finally:

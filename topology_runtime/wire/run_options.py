@@ -14,6 +14,8 @@ from headgate.topology_runtime.errors import UsageError
 EVERY_SOURCE = "every source has ended"  # why a run ends by itself
 FRAME_ROWS = 2048  # in a frame of a run at most: a frame costs as much as some 250 rows of a quick task
 
+LONGEST_GAP_S = 0.1  # between frames, where who takes them cannot keep up with more of them
+
 
 def cap_at(most: int, modelled_tps: float | None, gap_s: float = 0.0) -> int:
     """Rows in a frame at most, for a thread of this rate: a tenth of a second of it, so that a slow task's frame still

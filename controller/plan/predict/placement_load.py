@@ -7,6 +7,7 @@ A *group* is the q threads of one task in one slot. With x its rate, w the task'
 
 Where models know what it costs to be woken for a row (`wake_cpu`, decision 20), a row costs more than C(q) / I(q) when
 fewer rows come than at that peak, and less in a slot that is full: `PlacementLoad.at` tells what rate to count it by.
+So it is with frames and with what goes on within a slot, where models know that (decision 114).
 
 A task of fixed size may use CPU in proportion to its rate besides (`Static.cpu_per_tps`). On a VM of another speed than
 1 all of this is what `vm_speeds.py` makes of it.
@@ -26,6 +27,7 @@ from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.wake_cost import (
     IN_FULL_SLOT,
     DispatchOverhead,
+    Flow,
     cpu_of_slot,
     cpu_per_tps,
     like_own,
@@ -65,7 +67,9 @@ class PlacementLoad:
     `copied`: tasks reached by an `all` edge, whose threads all see the same rate whatever the routing.
     `absent`: modelled tasks without a thread, which let nothing through. `cpu_left`: what groups of
     modelled tasks may use of each slot; None: they do not share. `rows_tps`: rows/s by which each group's wakes
-    are counted; None: as few as can be."""
+    are counted, and `flows` by which its frames are; None: as few as can be. `pairs`: of a thread that sends to a group
+    and one of its own; `near`: groups in its slot that it sends to or has rows from, and the part of its crossings
+    that this is when all rows of that group's task are that group's."""
 
     tasks: list[str]
     slots: list[Slot]
@@ -77,11 +81,14 @@ class PlacementLoad:
     by_slot: list[list[int]] = field(default_factory=list)
     absent: list[int] = field(default_factory=list)
     rows_tps: list[float] | None = None
+    flows: list[Flow] | None = None
+    pairs: list[int] = field(default_factory=list)
+    near: list[list[tuple[int, float]]] = field(default_factory=list)
 
     @property
     def wakes(self) -> bool:
         """Does a row's CPU depend on how many come?"""
-        return any(group.wake.cpu for group in self.groups)
+        return any(group.wake.cpu or group.wake.frame for group in self.groups)
 
     def at(self, shares: Sequence[float], rate_tps: float) -> PlacementLoad:
         """The same load, with wakes counted at input rate `rate_tps`; itself where no model knows what they cost."""
@@ -94,7 +101,11 @@ class PlacementLoad:
             like_own(own_tps[g], in_slot_tps[group.slot] - company_tps[g])
             for g, group in enumerate(self.groups)
         ]
-        return replace(self, rows_tps=rows_tps)
+        flows = [
+            Flow(own_tps[g], self.pairs[g], math.fsum(part * shares[other] for other, part in self.near[g]))
+            for g in range(len(self.groups))
+        ]
+        return replace(self, rows_tps=rows_tps, flows=flows)
 
     def limits_at(self, shares: Sequence[float]) -> Iterable[RateLimit]:
         """Every limit on Ω when group g takes the share `shares[g]` of its task's rows."""
@@ -123,7 +134,8 @@ class PlacementLoad:
         if not group.peak_tps:
             return group.cpu_each * (IN_FULL_SLOT if full and self.rows_tps is not None else 1.0)
         rows_tps = self.rows_tps[g] if self.rows_tps is not None else 0.0
-        return cpu_per_tps(group.cpu, group.peak_tps, group.wake, rows_tps, full)
+        flow = Flow(0.0) if self.flows is None else self.flows[g]
+        return cpu_per_tps(group.cpu, group.peak_tps, group.wake, rows_tps, full, flow)
 
     def cpu_of(self, g: int, share: float, rate_tps: float, full: bool = True) -> float:
         """CPU of the slot, full or not, that grows with the input rate, at `rate_tps`, when group g takes `share` of
@@ -240,6 +252,7 @@ def load_of(
         load.by_slot[group.slot].append(g)
     load.absent = [n for n, task in enumerate(order) if task.static is None and not load.by_task[n]]
     _set_units(load, topology)
+    _set_neighbours(load, topology, place)
     if shared_cpu:
         load.cpu_left = [_cpu_left(load, members) for members in load.by_slot]
     return load
@@ -279,6 +292,26 @@ def _set_units(load: PlacementLoad, topology: Topology) -> None:
     for task, name in enumerate(load.tasks):
         threads = sum(load.groups[g].threads for g in load.by_task[task])
         load.unit.append(rates[name] * (threads if load.copied[task] else 1))
+
+
+def _set_neighbours(load: PlacementLoad, topology: Topology, place: Mapping[str, int]) -> None:
+    """Senders of each group, and who is beside it, where a model knows what frames cost."""
+    load.pairs, load.near = [1] * len(load.groups), [[] for _ in load.groups]
+    rates = topology.rates(1.0)
+    for g, group in enumerate(load.groups):
+        if not group.wake.frame:
+            continue
+        name, senders = load.tasks[group.task], 0
+        for _, edge in topology.in_edges(name):
+            part = edge.selectivity * rates[edge.source] / rates[name] if rates[name] > 0 else 0.0
+            above = load.by_task[place[edge.source]]
+            senders += sum(load.groups[o].threads for o in above if load.groups[o].slot != group.slot)
+            load.near[g] += [(o, part / 2) for o in above if load.groups[o].slot == group.slot]
+        for _, edge in topology.out_edges(name):
+            below = load.by_task[place[edge.target]]
+            here = [o for o in below if load.groups[o].slot == group.slot]
+            load.near[g] += [(o, edge.selectivity / 2) for o in here]
+        load.pairs[g] = max(1, senders) * group.threads
 
 
 def _cpu_left(load: PlacementLoad, members: Sequence[int]) -> float:

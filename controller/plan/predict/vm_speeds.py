@@ -19,8 +19,7 @@ from msgspec.structs import replace
 
 from headgate.controller.models.task_models import Model, Point
 from headgate.topology_runtime.api.topology import Topology
-
-WAKE = "wake_cpu"  # a key of a measured model's file: of the slot, for each row that comes alone
+from headgate.topology_runtime.measuring.wake_cost import dearer
 
 
 def at_speed(model: Model, speed: float) -> Model:
@@ -33,8 +32,7 @@ def at_speed(model: Model, speed: float) -> Model:
     """
     if speed == 1.0 or model.unmeasured:
         return model
-    wake = model.more.get(WAKE)
-    more = model.more | ({WAKE: wake / speed} if isinstance(wake, int | float) else {})
+    more = model.more | dearer(model.more, 1 / speed)
     return replace(model, points=tuple(_moved(model, point, speed) for point in model.points), more=more)
 
 

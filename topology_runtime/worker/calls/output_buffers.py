@@ -227,6 +227,18 @@ class Outputs:
         pace = self._paces.get(place)
         return self._flushed_ns.get(place, 0) + (self.gap_ns if pace is None else pace.gap_ns)
 
+    def calm_until_ns(self) -> int:
+        """Nothing leaves before, unless it fills its frame: every channel waits longer than usual. 0 where one does
+        not."""
+        due: list[int] = []
+        for edge, router in self._routers if self._paces else ():
+            for target in router.threads:
+                pace = self._paces.get((edge, target))
+                if pace is None or pace.gap_ns <= self.gap_ns:
+                    return 0
+                due.append(self._due_ns((edge, target)))
+        return min(due, default=0)
+
     def _share(self, buffer: Buffer, root: RootPart, given: Shares) -> int:
         share = self._random64()
         given[root.key] = given.get(root.key, 0) ^ share

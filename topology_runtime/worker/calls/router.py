@@ -245,11 +245,11 @@ class Router:
         if edge.grouping in ("shuffle", "local"):
             targets = [t for t in targets if t[1] > 0] or targets
         total = sum(weight for _, weight in targets)
-        self._threads = [thread for thread, _ in targets]
+        self.threads = [thread for thread, _ in targets]
         share = 1.0 / len(targets) if targets else 0.0
         self._weights = [weight / total if total > 0 else share for _, weight in targets]
         self._due = first_turns(sender, self._weights)
-        copies = self._threads if edge.grouping == "all" else []
+        copies = self.threads if edge.grouping == "all" else []
         self.copy_of = {thread: number for number, thread in enumerate(copies)}  # tells copies of a row apart
         self.keys = KeyWatch() if edge.grouping == "fields" else None
         self.unroutable: list[
@@ -260,32 +260,32 @@ class Router:
     def only(self) -> int | None:
         """The thread that gets every row, whatever is in it."""
         whatever = self.grouping not in ("fields", "direct")
-        return self._threads[0] if whatever and len(self._threads) == 1 else None
+        return self.threads[0] if whatever and len(self.threads) == 1 else None
 
     def split(self, rows: Sequence[Any]) -> Iterator[Part]:
         """Parts of these rows, each at most the receiving thread's cap long."""
-        if not self._threads:
+        if not self.threads:
             raise LookupError("no thread of the plan receives this edge")
         if self.grouping in ("shuffle", "local"):
             yield from self._shuffled(len(rows))
         elif self.grouping == "fields":
             yield from self._by_key(rows)
         elif self.grouping == "all":
-            for thread in self._threads:
+            for thread in self.threads:
                 yield from self._cut(thread, range(len(rows)))
         elif self.grouping == "global":
-            yield from self._cut(self._threads[0], range(len(rows)))
+            yield from self._cut(self.threads[0], range(len(rows)))
         else:
             yield from self._direct(rows)
 
     def _shuffled(self, count: int) -> Iterator[Part]:
-        if len(self._threads) == 1:
-            yield from self._cut(self._threads[0], range(count))
+        if len(self.threads) == 1:
+            yield from self._cut(self.threads[0], range(count))
             return
         at, due = 0, self._due
         while at < count:
             when, place = due[0]
-            thread = self._threads[place]
+            thread = self.threads[place]
             size = min(count - at, self._cap_of(thread))
             heapreplace(due, (when + size / self._weights[place], place))
             yield thread, range(at, at + size)
@@ -341,7 +341,7 @@ class Router:
         return keys, ranges, places
 
     def _direct(self, rows: Sequence[Any]) -> Iterator[Part]:
-        threads = self._threads
+        threads = self.threads
         parts: dict[int, list[int]] = {}
         for place, row in enumerate(rows):
             try:

@@ -48,6 +48,11 @@ class Only:
         return (tagged[1],) if tagged[0] == self._source else ()
 
 
+def hand_on(row: Any) -> Any:
+    """A task that does nothing."""
+    return row
+
+
 @flat_map
 def swallow(row: Any) -> Iterable[Any]:
     """A sink that does nothing."""

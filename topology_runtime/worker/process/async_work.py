@@ -59,6 +59,8 @@ class AsyncWork(ExclusiveAsyncWork):
     a second, so that a model of the thread says its rate with all of them under way, and a thread at half of that rate
     is half busy, as one that waits in single calls is."""
 
+    one_by_one = False
+
     def __init__(self, thread: TaskThread) -> None:
         super().__init__(thread)
         self._arrived: dict[int, tuple[int, Frame, int]] = {}  # frames in work, by their id()

@@ -8,7 +8,7 @@ named workers only. Who manages what, everybody computes from the same desired s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -30,6 +30,7 @@ from headgate.topology_runtime.worker.links.switchboard import Switchboard
 from headgate.topology_runtime.worker.meters import meter as mt
 from headgate.topology_runtime.worker.meters.meter import Meter
 from headgate.topology_runtime.worker.orders.thread_orders import Orders, may_be_chained, may_be_run
+from headgate.topology_runtime.worker.process.busy_threads import LOOK_NS, BusyThreads
 
 NS = 1_000_000_000
 INTERVAL_NS = NS  # between two reports to one manager
@@ -78,6 +79,8 @@ class LatencyWatch:
         self._slot_of: Mapping[int, Slot] = {}
         self._readers: list[Reader] = []
         self._own: list[PathManager] = []
+        self._busy: BusyThreads | None = None
+        self._busy_ns = 0
         self._wishes: dict[tuple[int, int, int], Wishes] = {}
         self._early: deque[LatencyReport | Paces] = deque(maxlen=EARLY_MOST)
         self._look_ns = self._again_ns = 0
@@ -90,7 +93,8 @@ class LatencyWatch:
         gaps_ms = {manager.constraint: manager.shortest_ms for manager in self._own}
         self._readers, self._own, self.chained = [], [], {}
         self._wishes.clear()
-        if not orders.topology.latency_constraints:
+        self._busy = None if orders.topology.latency_constraints else BusyThreads(orders, self._slot)
+        if self._busy is not None:
             return
         staying = {task: frozenset(threads) - orders.leaving for task, threads in orders.threads_of.items()}
         for manager in managers(orders.topology, staying, orders.slot_of):
@@ -104,8 +108,9 @@ class LatencyWatch:
         for word in early:
             self._take(word, now_ns)
 
-    def look(self, records: Mapping[int, int], now_ns: int) -> None:
-        """Once a turn of the main thread. records: thread → the first word of its record in the meter."""
+    def look(self, records: Mapping[int, int], now_ns: int, in_turn: Collection[int] = ()) -> None:
+        """Once a turn of the main thread. records: thread → the first word of its record in the meter; in_turn: threads
+        that take one frame after the other."""
         for word in taken(self._board.latency):
             self._take(word, now_ns)
         for reader in self._readers:
@@ -116,11 +121,30 @@ class LatencyWatch:
             self._look_ns = now_ns + INTERVAL_NS
             for path in self._own:
                 self._do(path.look(now_ns / NS), now_ns)
+        if self._busy is not None and now_ns >= self._busy_ns:
+            self._busy_ns = now_ns + LOOK_NS
+            self._pace(tuple(self._busy.look(self._counts(records, in_turn), now_ns)), now_ns)
         if now_ns >= self._again_ns:
             self._again_ns = now_ns + AGAIN_NS
             self._lapse(now_ns)
             for path in self._own:
                 self._pace(path.wanted(), now_ns)
+
+    def _counts(
+        self, records: Mapping[int, int], in_turn: Collection[int]
+    ) -> dict[int, tuple[int, int, int, int]]:
+        """As `BusyThreads` takes them."""
+        words = self._meter.words
+        return {
+            thread: (
+                words[at + mt.FRAMES_IN],
+                words[at + mt.BUSY_NS],
+                words[at + mt.TUPLES_IN],
+                words[at + mt.LATENCY_SUM_NS],
+            )
+            for thread, at in records.items()
+            if thread in in_turn
+        }
 
     def now(self) -> tuple[PathNow, ...]:
         """Of the parts that are managed here."""

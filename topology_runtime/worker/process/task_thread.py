@@ -134,6 +134,7 @@ class ThreadWork:
 
     again: SentAgain | None = None  # what became of dead letters that it sends again; read by the main thread
     unreadable = ""  # why no rows are had of the source that it reads; read by the main thread
+    one_by_one = True  # what waits for it waits for what is under way
     times: SourceWatermark | None = None  # of a source with timestamps; read by the main thread
 
     def __init__(self, thread: TaskThread) -> None:

@@ -589,9 +589,15 @@ class SourceTask(Behaviour):
             return min(wake, self.quiet_until_ns)
         if ledger.position < self._accepted_early:
             return min(wake, now_ns + EARLIEST_NS)
-        due_ns = schedule.intended_ns(ledger.position * self.partitions + self.core.desired.partition)
+        place = ledger.position * self.partitions + self.core.desired.partition
+        due_ns = schedule.intended_ns(place)
         if due_ns is None:
             return wake
+        calm_ns = self.core.outputs.calm_until_ns()
+        if self._end is None and calm_ns > now_ns:
+            full_ns = schedule.intended_ns(place + self._root_rows * self.partitions)
+            due_then_ns = calm_ns - now_ns + wall_ns
+            due_ns = max(due_ns, due_then_ns if full_ns is None else min(due_then_ns, full_ns))
         return min(wake, now_ns + max(EARLIEST_NS, due_ns - wall_ns))
 
     def takes(self, wall_ns: int) -> bool:
@@ -656,6 +662,8 @@ class SourceTask(Behaviour):
         limit = min(due - ledger.position, ledger.room(), self._root_rows)
         if end is not None:
             limit = min(limit, end - ledger.position)
+        elif limit < self._root_rows and now_ns < self.core.outputs.calm_until_ns():
+            return  # one root of all that leaves together
         rows = read(ledger.position, limit) if limit > 0 else []
         if rows:
             rows, written_bytes = self._fitting(rows)
