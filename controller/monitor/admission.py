@@ -261,6 +261,7 @@ LOOKING = frozenset(
         "ping",
         "audit",
         "status",
+        "share",
         "submission",
         "summary",
         "explain",
