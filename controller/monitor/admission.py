@@ -262,6 +262,7 @@ LOOKING = frozenset(
         "audit",
         "status",
         "share",
+        "topology",
         "submission",
         "summary",
         "explain",

@@ -111,7 +111,7 @@ def controller_option(command: F) -> F:
         "--controller",
         metavar="WHERE",
         help="A run's state directory, a context, or tcp://HOST:PORT (default: the newest run below .headgate, "
-        "else the context in use).",
+        "else the context in use); WHERE/TOPOLOGY: one of several that share it.",
     )(command)
 
 
@@ -124,6 +124,8 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
     when no run is found, InvalidInput without a key."""
     told = os.environ.get(KEY)
     file = key or (Path(told) if told else None)
+    if where is not None and (base := _shared_by(where)) is not None:
+        return topology_at(contact_of(base, key), where.rpartition("/")[2])
     if where is not None and "://" in where:
         return read_key(file).contact(where) if file is not None else _known(where)
     if where is not None and (known := read().contexts.get(where)) is not None:
@@ -147,6 +149,24 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
         f"no running controller is found below {RUNS.absolute()}",
         hint="start one with `headgate up`, or name it: --controller STATE_DIR, or a context (`headgate context add`)",
     )
+
+
+def _shared_by(where: str) -> str | None:
+    """WHERE of WHERE/TOPOLOGY; None where it names a controller itself."""
+    base, slash, name = where.rpartition("/")
+    if not base or not name or base.endswith("/") or (Path(where) / ENDPOINT).exists():
+        return None
+    if where in (known := read().contexts):
+        return None
+    return base if base in known or "://" in base or (Path(base) / ENDPOINT).exists() else None
+
+
+def topology_at(shared: Contact, name: str) -> Contact:
+    """The controller of one of the topologies that a shared controller runs. Raises CommandRefused, Unreachable."""
+    found = asked(shared, "topology", {"topology": name})
+    if found["commands"] is None:
+        raise Unreachable(f"the controller of {name} does not answer now", cause=found["text"] or None)
+    return shared.to(found["commands"])
 
 
 _said = set[Path]()

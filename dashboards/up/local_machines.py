@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.dashboards.up.child_processes import Child
+from headgate.topology_runtime.platform.child_processes import Child
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.wording import counted
 

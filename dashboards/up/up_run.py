@@ -24,7 +24,7 @@ from headgate.dashboards.runs.open_windows import (
 )
 from headgate.dashboards.runs.run_places import Places, places_of
 from headgate.dashboards.runs.up_settings import UpSettings
-from headgate.dashboards.up.child_processes import ChildRefused, Prestarted, headgate_command, stop_all
+from headgate.topology_runtime.platform.child_processes import ChildRefused, Prestarted, headgate_command, stop_all
 from headgate.dashboards.up.up_preparation import (
     SUMMARY,
     Work,

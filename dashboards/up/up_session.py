@@ -22,7 +22,7 @@ from headgate.dashboards.runs.live_view import Screen, at
 from headgate.dashboards.runs.run_places import HOST, Places, free_ports
 from headgate.dashboards.runs.task_lines import ConsoleLines, Line, lines_of
 from headgate.dashboards.runs.up_settings import UpSettings
-from headgate.dashboards.up.child_processes import (
+from headgate.topology_runtime.platform.child_processes import (
     NS,
     Child,
     ChildRefused,

@@ -13,7 +13,7 @@ import pytest
 from patience import PATIENCE_S, until
 
 from headgate.dashboards.runs.run_places import remove_state
-from headgate.dashboards.up.child_processes import (
+from headgate.topology_runtime.platform.child_processes import (
     NS,
     Child,
     ChildRefused,
