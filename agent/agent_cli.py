@@ -84,7 +84,9 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
 )
 @metrics_options
 @click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")
-@setting("--shared", is_flag=True, help="An agent for each topology of a shared controller, which --controller is.")
+@setting(
+    "--shared", is_flag=True, help="An agent for each topology of a shared controller, which --controller is."
+)
 @click.pass_context
 def run(
     context: click.Context,

@@ -220,7 +220,9 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @metrics_options
 @click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
 @setting("--begin-ahead", is_flag=True, hidden=True)
-@setting("--shared", is_flag=True, help="Run several topologies side by side, each by a controller of its own.")
+@setting(
+    "--shared", is_flag=True, help="Run several topologies side by side, each by a controller of its own."
+)
 @click.pass_context
 def run(context: click.Context, /, begin_ahead: bool, shared: bool, **options: Any) -> None:
     """Run one controller: it waits for agents, plans, watches, re-plans, and ends when its run is over."""

@@ -112,7 +112,9 @@ def _empty(k: Knowledge) -> Iterator[Slot]:
     held = _planned(k)
     if d.before is not None and not (d.lets_go or d.phase == "none"):
         held |= {bundle.slot for bundle in d.before.plan.placement.bundles}
-    held |= {slot for slot, worker in k.members.workers.items() if worker.state not in ("exited", "quarantined")}
+    held |= {
+        slot for slot, worker in k.members.workers.items() if worker.state not in ("exited", "quarantined")
+    }
     held |= {profile.spec.slot for profile in k.first.running.values()}
     if k.profiles.desired is not None:
         held.add(k.profiles.desired.slot)

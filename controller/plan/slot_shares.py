@@ -60,12 +60,17 @@ class Shares(msgspec.Struct, frozen=True):
     withdrawn: tuple[Slot, ...]
 
 
-def counts(total: int, claims: Collection[Claim], having: Mapping[str, int] | None = None) -> dict[str, Count]:
+def counts(
+    total: int, claims: Collection[Claim], having: Mapping[str, int] | None = None
+) -> dict[str, Count]:
     """How many of `total` slots each gets. having: slots of each now, which decides between equals."""
     held = having or {}
     ranks = sorted({claim.priority for claim in claims}, reverse=True)
     needed = dict.fromkeys((claim.name for claim in claims), 0)
-    for part in (lambda claim: min(claim.floor, claim.needs, claim.quota), lambda claim: min(claim.needs, claim.quota)):
+    for part in (
+        lambda claim: min(claim.floor, claim.needs, claim.quota),
+        lambda claim: min(claim.needs, claim.quota),
+    ):
         for rank in ranks:
             asking = [claim for claim in claims if claim.priority == rank]
             needed |= _fairly(total - sum(needed.values()), asking, part, needed, held)

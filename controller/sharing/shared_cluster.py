@@ -13,7 +13,15 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from headgate.controller.plan.slot_shares import NO_QUOTA, PRIORITY_MOST, WEIGHT_MOST, Claim, Count, shares, why_fewer
+from headgate.controller.plan.slot_shares import (
+    NO_QUOTA,
+    PRIORITY_MOST,
+    WEIGHT_MOST,
+    Claim,
+    Count,
+    shares,
+    why_fewer,
+)
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 from headgate.topology_runtime.wording import NAME, did_you_mean, name_faults
@@ -127,7 +135,7 @@ class SharedCluster:
             return replace(before, **found)
         if len(self.running) >= TOPOLOGIES_MOST:
             raise Conflict(f"{TOPOLOGIES_MOST} topologies run here already", hint="stop one of them")
-        return Admitted(name, "", by=str(asked.get("by", ""))[:128], **found)
+        return replace(Admitted(name, "", by=str(asked.get("by", ""))[:128]), **found)
 
     def put(self, one: Admitted) -> None:
         """The topology as it is from now on."""
@@ -155,7 +163,7 @@ class SharedCluster:
     # ── what is heard ───────────────────────────────────────────────────────────────────────────
 
     def heard_vm(self, vm: str, slots: Any, runs: Any, now_ns: int) -> list[Admitted]:
-        """A VM says how many slots it has and which runs have an agent there; who shall have one. Raises InvalidInput."""
+        """A VM says its slots, and which runs have an agent there; who shall have one. Raises InvalidInput."""
         sound = isinstance(slots, int) and not isinstance(slots, bool) and 1 <= slots <= SLOTS_MOST
         if not NAME.fullmatch(vm) or not sound or not isinstance(runs, list):
             raise InvalidInput("a VM says its slots and its agents", cause=f"{vm:.64}: {slots!r:.40}")
@@ -183,7 +191,9 @@ class SharedCluster:
         """Topology → the slots it may use from now on; `held` knows of them. To be kept before anybody is told."""
         self._release()
         heard = {vm for vm, at in self._heard.items() if now_ns - at.at_ns < HEARD_NS}
-        slots = [Slot(vm, number) for vm, many in sorted(self.vms.items()) if vm in heard for number in range(many)]
+        slots = [
+            Slot(vm, number) for vm, many in sorted(self.vms.items()) if vm in heard for number in range(many)
+        ]
         self._claims = [self._claim(one) for one in self.running]
         self._total = len(slots)
         used = {_slot(name) for share in self._shares.values() for name in share.used}
@@ -207,7 +217,9 @@ class SharedCluster:
     def _release(self) -> None:
         """Slots with nothing in them of whoever had them belong to nobody."""
         names = {one.run: one.name for one in self.running}
-        self.held = {slot: run for slot, run in self.held.items() if not self._is_empty(slot, run, names.get(run))}
+        self.held = {
+            slot: run for slot, run in self.held.items() if not self._is_empty(slot, run, names.get(run))
+        }
 
     def _is_empty(self, slot: Slot, run: str, name: str | None) -> bool:
         if name is None:  # it is over: its agent is gone, with all workers

@@ -1,5 +1,5 @@
-"""`headgate controller run --set shared=yes`: the shell round `SharedCluster`. It starts a controller for each topology,
-tells each which slots it may use, tells the agents of VMs which runs there are, and clients where each topology is.
+"""`headgate controller run --set shared=yes`: the shell round `SharedCluster`. It starts a controller for each
+topology, tells it which slots it may use, tells VMs which runs there are, and clients where each topology is.
 
 One thread; it looks round once a second. Controllers die with it, and go on by their journals when it is back; what
 runs on the VMs runs on meanwhile.
@@ -79,7 +79,10 @@ class SharedController:
         ring.ensure("operator", OWN)
         self._trust = Trust(ring)
         own, at, many = ring.controller(), place.at, channels.REQUEST_MAX_BYTES
-        agents, clients = KeyGuard(own, self._trust.admits("agent")), KeyGuard(own, self._trust.admits(*CLIENTS))
+        agents, clients = (
+            KeyGuard(own, self._trust.admits("agent")),
+            KeyGuard(own, self._trust.admits(*CLIENTS)),
+        )
         self._control: channels.ServerChannel[Reply, Request] = channels.ServerChannel(
             channels.requests, agents, at, place.control_port, many, True
         )
@@ -107,7 +110,11 @@ class SharedController:
         self._wake: Callable[[], None] = wake.set
         waiter = channels.Waiter([self._control, self._commands], [wake.fd])
         try:
-            where = {"commands": self._commands.endpoint, "control": self._control.endpoint, "pid": os.getpid()}
+            where = {
+                "commands": self._commands.endpoint,
+                "control": self._control.endpoint,
+                "pid": os.getpid(),
+            }
             write_whole(self._endpoint, msgspec.json.encode(where) + b"\n")
             notes.ready()
             while not (self._signals and not any(child.running for child in self._children.values())):
@@ -219,7 +226,11 @@ class SharedController:
             found = msgspec.json.decode((self._folder(one) / "controller" / "endpoint").read_bytes())
         except (OSError, msgspec.DecodeError):
             return None
-        return str(found["commands"]) if child is not None and child.running and found["pid"] == child.pid else None
+        return (
+            str(found["commands"])
+            if child is not None and child.running and found["pid"] == child.pid
+            else None
+        )
 
     def _ask(self, one: Admitted, request: Request) -> None:
         """What its controller answers is what is known of it."""
@@ -239,7 +250,9 @@ class SharedController:
 
     def _tell(self, one: Admitted, slots: tuple[str, ...]) -> None:
         """Its controller is told unless it knows."""
-        if self._where(one) is not None and self._cluster.told(one.name) != tuple(sorted(slots, key=_natural)):
+        if self._where(one) is not None and self._cluster.told(one.name) != tuple(
+            sorted(slots, key=_natural)
+        ):
             self._ask(one, Request("grant", {"slots": list(slots)}))
 
     # ── who asks ────────────────────────────────────────────────────────────────────────────────
@@ -316,11 +329,15 @@ class SharedController:
             raise Conflict("this controller ends")
         if not one.run:
             ports = free_ports(self._place.at.listen, 3)
-            one = replace(one, run=new_run_id(), since=utc_iso(wall_ns()), ports=(ports[0], ports[1], ports[2]))
+            one = replace(
+                one, run=new_run_id(), since=utc_iso(wall_ns()), ports=(ports[0], ports[1], ports[2])
+            )
         self._cluster.put(one)
         if not self._keep():
             self._cluster.put(replace(one, over="the disk did not take it"))
-            raise HeadgateError("nothing was changed: the disk takes nothing", cause="; ".join(self._disk.texts()))
+            raise HeadgateError(
+                "nothing was changed: the disk takes nothing", cause="; ".join(self._disk.texts())
+            )
         self._look_ns = 0
         return one
 

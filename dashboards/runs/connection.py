@@ -153,7 +153,7 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
 
 def _shared_by(where: str) -> str | None:
     """WHERE of WHERE/TOPOLOGY; None where it names a controller itself."""
-    base, slash, name = where.rpartition("/")
+    base, _, name = where.rpartition("/")
     if not base or not name or base.endswith("/") or (Path(where) / ENDPOINT).exists():
         return None
     if where in (known := read().contexts):

@@ -46,7 +46,9 @@ def set_rate(rate: float, controller: str | None, output: Format) -> None:
 def stop(topology: str | None, drain_timeout: float | None, controller: str | None, output: Format) -> None:
     """Stop a run: no more is read, what is in flight is finished, then everything ends.
 
-    TOPOLOGY: which, of a controller that several share; the others go on, and get its slots. A second `headgate stop` ends it at once, one with --drain-timeout by then. Rows that are left are read again by
+    TOPOLOGY: which, of a controller that several share; the others go on, and get its slots.
+
+    A second `headgate stop` ends it at once, one with --drain-timeout by then. Rows that are left are read again by
     `headgate up --resume`, and windows that are open go on.
     """
     arguments = {"drain_timeout_s": drain_timeout} if drain_timeout else {}

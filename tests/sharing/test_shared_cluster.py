@@ -70,7 +70,9 @@ def test_no_slot_is_ever_used_by_two_whoever_dies_or_says_nothing(seed: int) -> 
                 world.needs[chance.choice(cluster.running).name] = chance.randrange(7)
             case 4 | 5:
                 vm = f"vm{chance.randrange(1, 3)}"
-                listed = {one.run for one in cluster.heard_vm(vm, 3, sorted(world.agents.get(vm, ())), now_ns)}
+                listed = {
+                    one.run for one in cluster.heard_vm(vm, 3, sorted(world.agents.get(vm, ())), now_ns)
+                }
                 for run in world.agents.get(vm, set()) - listed:  # these agents end, with their workers
                     world.inside[run] = {slot for slot in world.inside[run] if not slot.startswith(f"{vm}/")}
                 world.agents[vm] = listed
@@ -106,7 +108,11 @@ def two(first: int, second: int, **asked: int) -> SharedCluster:
 def test_each_is_told_what_it_gets_and_why_it_gets_fewer() -> None:
     cluster = two(6, 4, priority=2)
     shop, fraud = cluster.document()["topologies"]
-    assert (shop["needs"], shop["gets"], shop["text"]) == (6, 4, "needs 6 slots, gets 4: fraud has priority 2")
+    assert (shop["needs"], shop["gets"], shop["text"]) == (
+        6,
+        4,
+        "needs 6 slots, gets 4: fraud has priority 2",
+    )
     assert (fraud["needs"], fraud["gets"], fraud["text"]) == (4, 4, "")
     assert len(shop["slots"]) == len(fraud["slots"]) == 4 and not set(shop["slots"]) & set(fraud["slots"])
 

@@ -37,7 +37,11 @@ clusters_made = st.lists(st.integers(1, 5), max_size=3).map(lambda sizes: cluste
 def worlds(draw: st.DrawFn) -> tuple[list[Slot], list[Claim], dict[Slot, str], set[Slot]]:
     """Slots, claims, who holds which of them (and one that is gone), and which are in use."""
     slots, claims = draw(clusters_made), draw(claims_made)
-    held = {slot: draw(st.sampled_from((*NAMES, "gone"))) for slot in (*slots, Slot("lost", 0)) if draw(st.booleans())}
+    held = {
+        slot: draw(st.sampled_from((*NAMES, "gone")))
+        for slot in (*slots, Slot("lost", 0))
+        if draw(st.booleans())
+    }
     return slots, claims, held, {slot for slot in held if draw(st.booleans())}
 
 
@@ -84,7 +88,9 @@ def test_nothing_moves_that_need_not(world) -> None:  # type: ignore[no-untyped-
         has = {slot for slot, name in held.items() if name == claim.name and slot in slots}
         kept, gets = has & set(found.granted[claim.name]), found.counts[claim.name].total
         assert len(kept) == min(len(has), gets)
-        assert has - kept == set() or not (has - kept) & used or kept <= used, "idle slots are taken back first"
+        assert has - kept == set() or not (has - kept) & used or kept <= used, (
+            "idle slots are taken back first"
+        )
     again = {slot: name for name, kept in found.granted.items() for slot in kept}
     claimed = {claim.name for claim in claims}
     if not set(held.values()) - claimed and not found.withdrawn:
@@ -129,7 +135,10 @@ def test_whoever_gets_fewer_is_told_why() -> None:
     def told(total: int, *claims: Claim) -> str:
         return why_fewer("a", claims, total, counts(total, claims))
 
-    assert told(8, Claim("a", 6), Claim("b", 9)) == "needs 6 slots, gets 4: b has 4 (weight 1), of 8 slots in all"
+    assert (
+        told(8, Claim("a", 6), Claim("b", 9))
+        == "needs 6 slots, gets 4: b has 4 (weight 1), of 8 slots in all"
+    )
     assert told(3, Claim("a", 6), Claim("b", 3, priority=1)) == "needs 6 slots, gets 0: b has priority 1"
     assert told(8, Claim("a", 6, quota=2)) == "needs 6 slots, gets 2: its quota is 2"
     assert told(4, Claim("a", 6)) == "needs 6 slots, gets 4: the cluster has 4 slots"

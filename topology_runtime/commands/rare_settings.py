@@ -135,7 +135,7 @@ def setting_words(values: dict[str, Any]) -> list[str]:
 
 
 def without(words: Sequence[str], options: Collection[str], settings: Collection[str]) -> list[str]:
-    """What is handed on of a command line: `words` without these options, each of which has a value, and without these settings.
+    """What is handed on of a command line: `words` without these options, which have a value, and these settings.
 
     >>> without(["--port", "7311", "--slots=4", "--set", "shared=yes"], ["--port"], ["shared"])
     ['--slots=4']

@@ -1,0 +1,177 @@
+"""Two topologies on one cluster of two VMs, as real processes: slots go by priority, come back when one is stopped, and
+whatever is killed, each topology loses nothing."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from keys_made import operator
+from real_run import RealRun
+
+from headgate.topology_runtime.wire import channels
+from headgate.topology_runtime.wire.messages import Request
+
+pytestmark = pytest.mark.live
+
+FLOWS = """
+from pathlib import Path
+
+from headgate import topology
+from headgate.tasks import FilesSource
+
+HERE = Path(__file__).parent
+
+
+class Twice:
+    def __call__(self, row):
+        return {"n": row["n"], "twice": 2 * int(row["n"])}
+
+
+class Write:
+    def __init__(self, name):
+        self.path = HERE / f"{name}.out"
+
+    def open(self, context):
+        self.file = self.path.open("a")
+
+    def __call__(self, row):
+        assert row["twice"] == 2 * int(row["n"])
+        print(row["n"], file=self.file, flush=True)
+
+
+def made(name):
+    flow = topology(name)
+    rows = flow.source("rows", FilesSource, path=str(HERE / f"{name}.csv"))
+    rows >> flow.task("twice", Twice) >> flow.task("write", Write, name=name)
+    return flow
+
+
+low, high = made("low"), made("high")
+"""
+MODEL = {"schema": "headgate/model/v1", "slot": {"cores": 0.2, "memory_bytes": 1 << 29}}
+RATES = {"twice": 40.0, "write": 1000.0}  # a thread of `twice` fills a slot
+
+
+class SharedRun(RealRun):
+    """A shared controller, and two VMs of two slots."""
+
+    def begin(self) -> None:
+        (self.here / "flows.py").write_text(FLOWS)
+        (self.here / "models").mkdir()
+        for task, rate_tps in RATES.items():
+            points = [{"threads": 1, "rate_tps": rate_tps, "cpu": 0.9, "memory": 0.1}]
+            (self.here / "models" / f"{task}.json").write_text(
+                json.dumps({**MODEL, "task": task, "points": points})
+            )
+        self.start_controller("--set", "shared=yes")
+        self.control = self.where()["control"]
+        self.agents = {vm: self.share(vm) for vm in ("vm1", "vm2")}
+
+    def share(self, vm: str) -> subprocess.Popen[bytes]:
+        return self.start_agent(
+            vm, "--set", "shared=yes", "--workers-as", "agent", "--controller", self.control
+        )
+
+    def goes_on(self) -> None:
+        """Both get a hundred more rows done, and their controllers answer."""
+        before = {name: len(self.out(name)) for name in ("low", "high")}
+        self.wait(lambda: all(len(self.out(name)) > many + 100 for name, many in before.items()))
+        self.wait(lambda: all(self.at(name) for name in before))
+
+    def rows(self, name: str, count: int) -> None:
+        (self.here / f"{name}.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(count)))
+
+    def submit(self, name: str, rate: int, *more: str) -> None:
+        where = ("--controller", self.state, "--models", self.here / "models")
+        self.headgate("submit", f"flows.py:{name}", "--rates", str(rate), *where, *more)
+
+    def topologies(self) -> dict[str, dict[str, Any]]:
+        return {one["topology"]: one for one in self.status()["topologies"]}
+
+    def out(self, name: str) -> list[int]:
+        path = self.here / f"{name}.out"
+        return sorted(map(int, path.read_text().split())) if path.exists() else []
+
+    def summary(self, name: str) -> dict[str, Any] | None:
+        found = list((self.state / "topologies" / name).glob("*/summary.json"))
+        return json.loads(found[0].read_bytes()) if found else None
+
+    def at(self, name: str) -> str | None:
+        """Where its controller answers."""
+        return self.ask("topology", topology=name).data["commands"]
+
+    def ask_one(self, name: str, command: str) -> Any:
+        where = self.at(name)
+        assert where is not None
+        return channels.ask(operator(self.state).to(where), Request(command), self.limit_s).data
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[SharedRun]:
+    made = SharedRun(tmp_path, "shared", 0.2, tmp_path, limit_s=90.0)
+    try:
+        made.begin()
+        yield made
+    finally:
+        made.end()
+
+
+def test_slots_go_by_priority_and_come_back_when_one_is_stopped(run: SharedRun) -> None:
+    run.rows("low", 100_000)
+    run.rows("high", 100_000)
+    run.submit("low", 100)
+    run.wait(lambda: len(run.out("low")) > 100)
+    run.submit("high", 100, "--set", "priority=5")
+    run.wait(lambda: len(run.out("high")) > 100)
+    found = run.topologies()
+    slots = {name: found[name]["slots"] for name in found}
+    assert (
+        slots["low"] and len(slots["high"]) > len(slots["low"]) and not set(slots["low"]) & set(slots["high"])
+    )
+    assert "high has priority 5" in found["low"]["text"]
+    many = len(run.out("low"))
+    run.wait(lambda: len(run.out("low")) > many + 100)
+    run.headgate("stop", "high", "--controller", str(run.state))
+    run.wait(lambda: run.topologies()["high"]["stage"] == "over")
+    run.wait(lambda: len(run.topologies()["low"]["slots"]) == 4)
+    run.headgate("stop", "low", "--controller", str(run.state))
+    run.wait(lambda: run.topologies()["low"]["stage"] == "over")
+    for name in ("low", "high"):
+        summary = run.summary(name)
+        assert summary is not None and summary["tuples"]["lost"] == 0
+        assert run.out(name) == list(range(summary["tuples"]["acked"])), "each row once, none left out"
+
+
+def test_whatever_is_killed_each_goes_on_and_loses_nothing(run: SharedRun) -> None:
+    """The shared controller, which takes all controllers with it; one controller; a worker; all agents of a VM."""
+    many = 2500
+    for name in ("low", "high"):
+        run.rows(name, many)
+        run.submit(name, 60)
+    run.wait(lambda: all(len(run.out(name)) > 100 for name in ("low", "high")))
+    os.kill(run.controller.pid, signal.SIGKILL)
+    run.controller.wait()
+    run.start_controller("--set", "shared=yes", "--port", run.control.rpartition(":")[2])
+    run.goes_on()
+    os.kill(run.ask_one("low", "ping")["pid"], signal.SIGKILL)
+    run.goes_on()
+    vm = next(
+        vm for vm in run.ask_one("high", "status")["vms"] if any(slot["threads"] for slot in vm["slots"])
+    )
+    os.kill(vm["pid"], signal.SIGKILL)
+    run.goes_on()
+    run.agents["vm1"].kill()
+    run.agents["vm1"].wait()
+    run.share("vm1")
+    run.wait(lambda: all(one["stage"] == "over" for one in run.topologies().values()))
+    for name in ("low", "high"):
+        summary = run.summary(name)
+        assert summary is not None and summary["tuples"]["lost"] == 0 and summary["tuples"]["acked"] == many
+        assert set(run.out(name)) == set(range(many)), "none left out; what was in flight may come twice"
