@@ -215,7 +215,8 @@ def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
     slots = []
     for slot in member.vm.all_slots():
         worker = workers.get(slot)
-        state = member.state if not member.up else worker.state if worker else "empty"
+        idle = "withheld" if slot in k.withheld else "empty"
+        state = member.state if not member.up else worker.state if worker else idle
         slots.append(
             SlotStatus(slot, "profiling" if slot in profiled else state, worker.crashes if worker else 0)
         )

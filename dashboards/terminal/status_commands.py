@@ -64,7 +64,7 @@ def status(
         raise UsageError("--every and --seconds need --watch", hint="headgate status --watch")
     found = status_of(controller)
     if found["schema"] == SHARED:
-        emit(output, found, topology_rows(found))
+        emit(output, found, topology_rows(found, wide=output != "table"))
         return
     if output == "table":
         print_status(found)
@@ -77,9 +77,13 @@ def status(
 SHARED = "headgate/topologies/v1"  # of a controller that several topologies share
 
 
-def topology_rows(found: Mapping[str, Any]) -> list[Row]:
-    """A row per topology; `slots` are those that it has."""
-    return [{**one, "slots": " ".join(one["slots"])} for one in found["topologies"]]
+IN_THE_TABLE = "topology", "stage", "priority", "needs", "gets", "slots", "usd_per_hour", "text"
+
+
+def topology_rows(found: Mapping[str, Any], wide: bool) -> list[Row]:
+    """A row per topology; `slots` are those that it has. wide: with all that is known."""
+    rows = [{**one, "slots": " ".join(one["slots"])} for one in found["topologies"]]
+    return rows if wide else [{name: row[name] for name in IN_THE_TABLE} for row in rows]
 
 
 def status_of(controller: str | None) -> dict[str, Any]:

@@ -34,6 +34,9 @@ def share(world: World) -> dict[str, Any]:
 def test_no_plan_uses_a_slot_that_was_not_granted() -> None:
     world = granted("vm1/1", "vm2/0").until("committed")
     assert used(world) <= {"vm1/1", "vm2/0"}
+    status = world.ask("status").data
+    assert status["slots"]["total"] == 2
+    assert [slot["state"] for vm in status["vms"] for slot in vm["slots"]].count("withheld") == 2
     world.ask("rate_set", rate_tps=5000.0)
     world.run(60)
     assert used(world) <= {"vm1/1", "vm2/0"} and world.rollout.degraded
