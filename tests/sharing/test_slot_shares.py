@@ -143,3 +143,20 @@ def test_whoever_gets_fewer_is_told_why() -> None:
     assert told(8, Claim("a", 6, quota=2)) == "needs 6 slots, gets 2: its quota is 2"
     assert told(4, Claim("a", 6)) == "needs 6 slots, gets 4: the cluster has 4 slots"
     assert told(8, Claim("a", 6)) == ""
+
+
+def test_equals_share_by_weight_and_everybody_begins() -> None:
+    def needed(total: int, *claims: Claim) -> list[int]:
+        return [count.needed for count in counts(total, claims).values()]
+
+    assert needed(8, Claim("a", 8, weight=3), Claim("b", 8)) == [6, 2]
+    assert needed(2, Claim("a", 8, weight=100), Claim("b", 8)) == [1, 1]
+    assert needed(8, Claim("a", 1, weight=3), Claim("b", 8), Claim("c", 8)) == [1, 4, 3], "what a leaves is shared"
+    assert needed(2, Claim("a", 8, floor=1), Claim("b", 8, priority=9)) == [1, 1], "whoever runs keeps a slot"
+
+
+def test_idle_slots_are_taken_back_before_those_in_use() -> None:
+    slots = cluster(2, 2)
+    used = {Slot("vm1", 1), Slot("vm2", 0)}
+    found = shares(slots, [Claim("a", 2), Claim("b", 2)], dict.fromkeys(slots, "a"), used)
+    assert set(found.granted["a"]) == used and set(found.withdrawn) == set(slots) - used
