@@ -136,15 +136,19 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
             cause = f"there is no {ENDPOINT} in it, and no context of that name"
             raise Unreachable(f"no controller runs in {where}", cause=cause)
         return _in(Path(where), found.commands, file)
-    alive = [(run, found) for run in _runs() if (found := _read(run / ENDPOINT)) and _alive(run, found)]
+    return contact_of(place_of(), key)
+
+
+def place_of() -> str:
+    """WHERE, when nobody says: the newest run here, or the context in use. Raises Unreachable."""
+    alive = [run for run in _runs() if (found := _read(run / ENDPOINT)) and _alive(run, found)]
     if alive:
-        run, found = alive[0]
         if len(alive) > 1:
-            _say_which(run, len(alive))
-        return _in(run, found.commands, file)
+            _say_which(alive[0], len(alive))
+        return str(alive[0])
     whole = read()
     if whole.use in whole.contexts:
-        return whole.contexts[whole.use].contact()
+        return whole.use
     raise Unreachable(
         f"no running controller is found below {RUNS.absolute()}",
         hint="start one with `headgate up`, or name it: --controller STATE_DIR, or a context (`headgate context add`)",

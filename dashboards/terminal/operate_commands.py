@@ -162,7 +162,9 @@ def until_drained(
     total = sum(map(threads_on, found))
 
     def left(vm: Mapping[str, Any]) -> str:
-        alive = sum(slot["state"] not in ("empty", "exited", "quarantined", "withheld") for slot in vm["slots"])
+        alive = sum(
+            slot["state"] not in ("empty", "exited", "quarantined", "withheld") for slot in vm["slots"]
+        )
         return f"{vm['vm']}: {threads_on(vm)} threads and {alive} workers are left"
 
     with bar(f"threads moved off {', '.join(vms)}", total) as step:

@@ -151,7 +151,9 @@ def test_equals_share_by_weight_and_everybody_begins() -> None:
 
     assert needed(8, Claim("a", 8, weight=3), Claim("b", 8)) == [6, 2]
     assert needed(2, Claim("a", 8, weight=100), Claim("b", 8)) == [1, 1]
-    assert needed(8, Claim("a", 1, weight=3), Claim("b", 8), Claim("c", 8)) == [1, 4, 3], "what a leaves is shared"
+    assert needed(8, Claim("a", 1, weight=3), Claim("b", 8), Claim("c", 8)) == [1, 4, 3], (
+        "what a leaves is shared"
+    )
     assert needed(2, Claim("a", 8, floor=1), Claim("b", 8, priority=9)) == [1, 1], "whoever runs keeps a slot"
 
 

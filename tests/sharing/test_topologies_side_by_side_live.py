@@ -7,9 +7,10 @@ import json
 import os
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.request import urlopen
 
 import pytest
 from keys_made import operator
@@ -85,6 +86,23 @@ class SharedRun(RealRun):
         self.wait(lambda: all(len(self.out(name)) > many + 100 for name, many in before.items()))
         self.wait(lambda: all(self.at(name) for name in before))
 
+    def start_page(self) -> Callable[[str, str], str]:
+        """The list's page. Gives what is at a path there, or at a path of where that one leads to."""
+        self.start("dashboard", "run", "--controller", self.state, "--owner", str(os.getpid()))
+        log = self.root / "dashboard.log"
+        self.wait(lambda: log.read_text().startswith("http"))
+        at = log.read_text().partition("#")[0]
+
+        def got(path: str, then: str = "") -> str:
+            with urlopen(f"{at}{path}", timeout=self.limit_s) as answer:
+                found, where = answer.read().decode(), answer.url
+            if not then:
+                return found
+            with urlopen(f"{where}{then}", timeout=self.limit_s) as answer:
+                return answer.read().decode()
+
+        return got
+
     def rows(self, name: str, count: int) -> None:
         (self.here / f"{name}.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(count)))
 
@@ -138,6 +156,10 @@ def test_slots_go_by_priority_and_come_back_when_one_is_stopped(run: SharedRun) 
     assert "high has priority 5" in found["low"]["text"]
     many = len(run.out("low"))
     run.wait(lambda: len(run.out("low")) > many + 100)
+    pages = run.start_page()
+    assert pages("", "").count("data-page") == 2
+    for name in ("low", "high"):
+        run.wait(lambda name=name: f'"{name}"' in pages(f"topology/{name}", "api/snapshot"))
     run.headgate("stop", "high", "--controller", str(run.state))
     run.wait(lambda: run.topologies()["high"]["stage"] == "over")
     run.wait(lambda: len(run.topologies()["low"]["slots"]) == 4)
