@@ -47,7 +47,7 @@ class Admitted(msgspec.Struct, frozen=True):
     over: str = ""
 
 
-class Kept(msgspec.Struct, frozen=True):
+class SharedFile(msgspec.Struct, frozen=True):
     """What outlives a process. held: slot → the run it belongs to. vms: their slots."""
 
     topologies: tuple[Admitted, ...] = ()
@@ -56,7 +56,7 @@ class Kept(msgspec.Struct, frozen=True):
     schema: str = "headgate/shared/v1"
 
 
-class Share(msgspec.Struct, frozen=True):
+class RunShare(msgspec.Struct, frozen=True):
     """What a topology's controller says of itself (`core/granted_slots.py`)."""
 
     stage: str
@@ -71,7 +71,7 @@ class Share(msgspec.Struct, frozen=True):
     alarms: tuple[str, ...] = ()
 
 
-class _Heard(msgspec.Struct):
+class _HeardVm(msgspec.Struct):
     at_ns: int
     agents: frozenset[str]  # runs that have an agent there
 
@@ -96,23 +96,23 @@ def settings_of(asked: Mapping[str, Any]) -> dict[str, int]:
 class SharedCluster:
     """All topologies and VMs of a cluster."""
 
-    def __init__(self, kept: Kept, now_ns: int) -> None:
+    def __init__(self, kept: SharedFile, now_ns: int) -> None:
         """kept: of an earlier life; its VMs count as heard now, until they prove silent."""
         self.topologies = {one.name: one for one in kept.topologies}
         self.held = {_slot(name): run for name, run in kept.held.items()}
         self.vms = dict(kept.vms)
-        self._heard = dict.fromkeys(kept.vms, _Heard(now_ns, frozenset()))
+        self._heard = dict.fromkeys(kept.vms, _HeardVm(now_ns, frozenset()))
         self._sure: set[str] = set()  # VMs that were heard in this life
-        self._shares: dict[str, Share] = {}
+        self._shares: dict[str, RunShare] = {}
         self.troubles: dict[str, str] = {}
         self._counts: dict[str, Count] = {}
         self._granted: dict[str, tuple[Slot, ...]] = {}
         self._claims: list[Claim] = []
         self._total = 0
 
-    def kept(self) -> Kept:
+    def kept(self) -> SharedFile:
         held = {str(slot): run for slot, run in sorted(self.held.items())}
-        return Kept(tuple(self.topologies.values()), held, dict(self.vms))
+        return SharedFile(tuple(self.topologies.values()), held, dict(self.vms))
 
     # ── topologies come and go ──────────────────────────────────────────────────────────────────
 
@@ -169,11 +169,11 @@ class SharedCluster:
             raise InvalidInput("a VM says its slots and its agents", cause=f"{vm:.64}: {slots!r:.40}")
         self.vms[vm] = slots
         agents = [one for one in self.running if one.run]
-        self._heard[vm] = _Heard(now_ns, frozenset(map(str, runs)).union(one.run for one in agents))
+        self._heard[vm] = _HeardVm(now_ns, frozenset(map(str, runs)).union(one.run for one in agents))
         self._sure.add(vm)
         return agents
 
-    def heard_share(self, name: str, share: Share | None) -> None:
+    def heard_share(self, name: str, share: RunShare | None) -> None:
         """What its controller says now; None: it is not known any more."""
         if share is None:
             self._shares.pop(name, None)
@@ -262,7 +262,7 @@ class SharedCluster:
             "text": self._words(one, share),
         }
 
-    def _words(self, one: Admitted, share: Share | None) -> str:
+    def _words(self, one: Admitted, share: RunShare | None) -> str:
         if one.over or self.troubles.get(one.name):
             return one.over or self.troubles[one.name]
         if share is None:
@@ -281,9 +281,9 @@ def _slot(name: str) -> Slot:
     return Slot(vm, int(number))
 
 
-def share_of(data: Any) -> Share | None:
+def share_of(data: Any) -> RunShare | None:
     """What a controller answered; None when it cannot be understood."""
     try:
-        return msgspec.convert(data, Share)
+        return msgspec.convert(data, RunShare)
     except (msgspec.ValidationError, HeadgateError):
         return None

@@ -23,8 +23,17 @@ from msgspec.structs import replace
 
 from headgate.controller.files.audit_log import AuditLog, is_deed
 from headgate.controller.files.journal import locked
-from headgate.controller.monitor.admission import CLIENTS, LOOKING, foreign, refused_to
-from headgate.controller.sharing.shared_cluster import Admitted, Kept, SharedCluster, share_of
+from headgate.controller.monitor.admission import (
+    ASKED_A_SECOND,
+    ASKED_AT_ONCE,
+    ASKING_COSTS,
+    CLIENTS,
+    LOOKING,
+    Conduct,
+    foreign,
+    refused_to,
+)
+from headgate.controller.sharing.shared_cluster import Admitted, SharedCluster, SharedFile, share_of
 from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError, InvalidInput
 from headgate.topology_runtime.keys import audit_lines
 from headgate.topology_runtime.keys.key_pairs import KeyGuard, Who
@@ -84,10 +93,10 @@ class SharedController:
             KeyGuard(own, self._trust.admits(*CLIENTS)),
         )
         self._control: channels.ServerChannel[Reply, Request] = channels.ServerChannel(
-            channels.requests, agents, at, place.control_port, many, True
+            channels.requests, agents, at, place.control_port, many, True, _bounded()
         )
         self._commands: channels.ServerChannel[Reply, Request] = channels.ServerChannel(
-            channels.requests, clients, at, place.command_port, many, True
+            channels.requests, clients, at, place.command_port, many, True, _bounded()
         )
         for channel in (self._control, self._commands):
             self._undo.callback(channel.close, 200)
@@ -152,12 +161,12 @@ class SharedController:
 
     # ── what is kept ────────────────────────────────────────────────────────────────────────────
 
-    def _read(self) -> Kept:
+    def _read(self) -> SharedFile:
         path = self._place.state / FILE
         try:
-            return msgspec.json.decode(path.read_bytes(), type=Kept)
+            return msgspec.json.decode(path.read_bytes(), type=SharedFile)
         except FileNotFoundError:
-            return Kept()
+            return SharedFile()
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise InvalidInput(f"{path} cannot be read", cause=str(error)) from error
 
@@ -349,6 +358,12 @@ class SharedController:
             stop_all([child], 0.0)
         self._over(one, f"it was ended {utc_iso(wall_ns())} without its controller")
         return {"run": one.run, "stage": "over"}
+
+
+def _bounded() -> channels.Hears:
+    """So many questions of each key are heard, as a controller hears them."""
+    conduct = Conduct(ASKED_A_SECOND, ASKED_AT_ONCE, False, ASKING_COSTS)
+    return lambda who, link, size: conduct.hears(str(who), link, size, monotonic_ns())
 
 
 def free_ports(host: str, number: int) -> list[int]:

@@ -82,7 +82,7 @@ IN_THE_TABLE = "topology", "stage", "priority", "needs", "gets", "slots", "usd_p
 
 def topology_rows(found: Mapping[str, Any], wide: bool) -> list[Row]:
     """A row per topology; `slots` are those that it has. wide: with all that is known."""
-    rows = [{**one, "slots": " ".join(one["slots"])} for one in found["topologies"]]
+    rows: list[Row] = [{**one, "slots": " ".join(one["slots"])} for one in found["topologies"]]
     return rows if wide else [{name: row[name] for name in IN_THE_TABLE} for row in rows]
 
 

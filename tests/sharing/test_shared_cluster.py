@@ -8,7 +8,13 @@ import random
 import pytest
 from msgspec.structs import replace
 
-from headgate.controller.sharing.shared_cluster import Admitted, Kept, Share, SharedCluster, settings_of
+from headgate.controller.sharing.shared_cluster import (
+    Admitted,
+    RunShare,
+    SharedCluster,
+    SharedFile,
+    settings_of,
+)
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 
 S = 1_000_000_000
@@ -24,10 +30,10 @@ class Controllers:
         self.agents: dict[str, set[str]] = {}  # VM → runs with an agent there
         self.needs: dict[str, int] = {}
 
-    def share(self, one: Admitted) -> Share:
+    def share(self, one: Admitted) -> RunShare:
         granted, inside = self.granted[one.run], self.inside[one.run]
         every = {f"{vm}/{n}" for vm, slots in self.cluster.vms.items() for n in range(slots)}
-        return Share(
+        return RunShare(
             "running", one.name, tuple(sorted(granted)), tuple(sorted(inside)), tuple(sorted(every - granted - inside)),
             self.needs[one.name],
         )  # fmt: skip
@@ -40,14 +46,14 @@ class Controllers:
 def submit(cluster: SharedCluster, name: str, run: str, needs: int = 1, **asked: int) -> Admitted:
     one = replace(cluster.admitted(name, asked), run=run)
     cluster.put(one)
-    cluster.heard_share(name, Share("running", name, (), (), (), needs))
+    cluster.heard_share(name, RunShare("running", name, (), (), (), needs))
     return one
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_no_slot_is_ever_used_by_two_whoever_dies_or_says_nothing(seed: int) -> None:
     chance = random.Random(seed)
-    world = Controllers(SharedCluster(Kept(), 0))
+    world = Controllers(SharedCluster(SharedFile(), 0))
     now_ns, runs = 0, 0
     for _ in range(300):
         cluster = world.cluster
@@ -96,7 +102,7 @@ def test_no_slot_is_ever_used_by_two_whoever_dies_or_says_nothing(seed: int) -> 
 
 
 def two(first: int, second: int, **asked: int) -> SharedCluster:
-    cluster = SharedCluster(Kept(), 0)
+    cluster = SharedCluster(SharedFile(), 0)
     cluster.heard_vm("vm1", 4, [], 0)
     cluster.heard_vm("vm2", 4, [], 0)
     submit(cluster, "shop", "run1", first)
@@ -148,7 +154,7 @@ def test_who_comes_second_is_refused_and_who_never_submitted_may_come_again() ->
     with pytest.raises(Conflict, match="runs here already"):
         cluster.admitted("shop", {})
     cluster.put(replace(cluster.admitted("late", {}), run="run9"))
-    cluster.heard_share("late", Share("waiting", None, (), (), (), 0))
+    cluster.heard_share("late", RunShare("waiting", None, (), (), (), 0))
     again = cluster.admitted("late", {"priority": 7})
     assert (again.run, again.priority) == ("run9", 7)
     assert cluster.decide(0)["late"] == (), "what nobody submitted needs nothing"
@@ -184,4 +190,4 @@ def test_a_vm_that_says_nothing_has_nothing_to_give_and_keeps_what_is_in_it() ->
 @pytest.mark.parametrize("said", [("vm1", 0, []), ("vm1", True, []), ("vm1", 4, "run1"), ("../x", 4, [])])
 def test_a_vm_that_says_nonsense_is_refused(said: tuple[str, object, object]) -> None:
     with pytest.raises(HeadgateError):
-        SharedCluster(Kept(), 0).heard_vm(*said, 0)
+        SharedCluster(SharedFile(), 0).heard_vm(*said, 0)
