@@ -70,6 +70,11 @@ class RunShare(msgspec.Struct, frozen=True):
     usd_per_hour: float = 0.0
     alarms: tuple[str, ...] = ()
 
+    @property
+    def stands(self) -> str:
+        """Its stage, in a word."""
+        return self.stage if self.topology is not None else "waiting"
+
 
 class _HeardVm(msgspec.Struct):
     at_ns: int
@@ -246,7 +251,7 @@ class SharedCluster:
         return {
             "topology": one.name,
             "run": one.run,
-            "stage": "over" if one.over else share.stage if share is not None else "starting",
+            "stage": "over" if one.over else share.stands if share is not None else "starting",
             "priority": one.priority,
             "weight": one.weight,
             "quota": one.quota if one.quota != NO_QUOTA else None,

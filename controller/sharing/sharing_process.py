@@ -333,6 +333,9 @@ class SharedController:
         return {**self._cluster.row(one), "commands": self._where(one) if ready else None}
 
     def _admit(self, name: str, arguments: Mapping[str, Any]) -> Admitted:
+        before = self._cluster.topologies.get(name)
+        if before is not None and not before.over:
+            self._ask(before, Request("share"))  # was it submitted since?
         one = self._cluster.admitted(name, arguments)
         if self._signals:
             raise Conflict("this controller ends")

@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from headgate.dashboards.runs.connection import asked, contact_of, controller_option
+from headgate.dashboards.runs.connection import CommandRefused, asked, contact_of, controller_option
 from headgate.dashboards.runs.up_settings import parse_rate_scale
 from headgate.dashboards.terminal.operate_commands import wait_option
 from headgate.dashboards.terminal.package_commands import packed_of, packing_options, read
@@ -447,7 +447,7 @@ def submit(
         }
         if shipment.digest:
             shipment.send(partial(asked, contact))
-        done = asked(contact, "submit", arguments)
+        done = submitted(contact, arguments, contact is not near)
         if "submission" in done:
             ask = asking(options["controller"], contact, near is not contact)
             fresh = measured(ask, done["submission"], say)
@@ -459,6 +459,16 @@ def submit(
             done["package"] = shipment.digest
     words = f"{done['topology']} is given to run {done['run']}; `headgate status --watch` shows it"
     answer(output, "headgate/submit/v1", done, words)
+
+
+def submitted(contact: Contact, arguments: dict[str, Any], its_own: bool) -> Any:
+    """The controller's answer. its_own: it was started for this topology alone, and ends where that is refused."""
+    try:
+        return asked(contact, "submit", arguments)
+    except CommandRefused:
+        if its_own and asked(contact, "share")["topology"] is None:
+            asked(contact, "stop")
+        raise
 
 
 SHARES = ("priority", "weight", "quota")

@@ -158,6 +158,7 @@ def test_who_comes_second_is_refused_and_who_never_submitted_may_come_again() ->
     again = cluster.admitted("late", {"priority": 7})
     assert (again.run, again.priority) == ("run9", 7)
     assert cluster.decide(0)["late"] == (), "what nobody submitted needs nothing"
+    assert cluster.document()["topologies"][-1]["stage"] == "waiting"
 
 
 @pytest.mark.parametrize("bad", [{"quota": 0}, {"priority": "high"}, {"priority": -1}, {"weight": 0}, {"quota": True},

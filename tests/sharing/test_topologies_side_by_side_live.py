@@ -14,7 +14,7 @@ from urllib.request import urlopen
 
 import pytest
 from keys_made import operator
-from real_run import RealRun
+from real_run import RealRun, headgate
 
 from headgate.topology_runtime.wire import channels
 from headgate.topology_runtime.wire.messages import Request
@@ -63,7 +63,7 @@ RATES = {"twice": 40.0, "write": 1000.0}  # a thread of `twice` fills a slot
 class SharedRun(RealRun):
     """A shared controller, and two VMs of two slots."""
 
-    def begin(self) -> None:
+    def begin(self, vms: tuple[str, ...] = ("vm1", "vm2")) -> None:
         (self.here / "flows.py").write_text(FLOWS)
         (self.here / "models").mkdir()
         for task, rate_tps in RATES.items():
@@ -73,7 +73,15 @@ class SharedRun(RealRun):
             )
         self.start_controller("--set", "shared=yes")
         self.control = self.where()["control"]
-        self.agents = {vm: self.share(vm) for vm in ("vm1", "vm2")}
+        self.agents = {vm: self.share(vm) for vm in vms}
+
+    def fails(self, code: int, *words: str) -> str:
+        """What a command says that ends with this exit code."""
+        done = subprocess.run(
+            headgate(*words), cwd=self.here, capture_output=True, text=True, timeout=self.limit_s, check=False
+        )
+        assert done.returncode == code, done.stderr
+        return done.stderr
 
     def share(self, vm: str) -> subprocess.Popen[bytes]:
         return self.start_agent(
@@ -169,6 +177,31 @@ def test_slots_go_by_priority_and_come_back_when_one_is_stopped(run: SharedRun) 
         summary = run.summary(name)
         assert summary is not None and summary["tuples"]["lost"] == 0
         assert run.out(name) == list(range(summary["tuples"]["acked"])), "each row once, none left out"
+
+
+def test_what_is_refused_leaves_the_others_and_nothing_behind(tmp_path: Path) -> None:
+    """No VM is there: nothing runs, and all that is asked is answered."""
+    run = SharedRun(tmp_path, "refused", 0.2, tmp_path, limit_s=90.0)
+    try:
+        run.begin(vms=())
+        run.rows("low", 10)
+        run.submit("low", 10)
+        where = ("--controller", str(run.state))
+        (tmp_path / "broken.py").write_text("import nothing_there\n")
+        assert run.fails(3, "submit", "broken.py:flow", "--rates", "5", *where)
+        assert "low runs here already" in run.fails(6, "submit", "flows.py:low", "--rates", "5", *where)
+        model = tmp_path / "models" / "twice.json"
+        model.write_text(model.read_text().replace("40.0", "-1"))
+        assert "rate_tps" in run.fails(
+            3, "submit", "flows.py:high", "--rates", "5", *where, "--models", "models"
+        )
+        run.wait(lambda: run.topologies()["high"]["stage"] == "over")
+        assert "no topology 'lo'" in run.fails(3, "stop", "lo", *where)
+        assert "low" in run.fails(3, "stop", *where), "several may run: it says which"
+        low = run.topologies()["low"]
+        assert low["stage"] != "over" and "the cluster has 0 slots" in low["text"]
+    finally:
+        run.end()
 
 
 def test_whatever_is_killed_each_goes_on_and_loses_nothing(run: SharedRun) -> None:
