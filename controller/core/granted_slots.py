@@ -108,7 +108,7 @@ def _planned(k: Knowledge) -> set[Slot]:
 
 def _empty(k: Knowledge) -> Iterator[Slot]:
     """Slots that are not granted, of VMs that say so themselves, or that left: nothing of this run is there."""
-    d = k.durable
+    d, withheld = k.durable, k.withheld
     held = _planned(k)
     if d.before is not None and not (d.lets_go or d.phase == "none"):
         held |= {bundle.slot for bundle in d.before.plan.placement.bundles}
@@ -119,8 +119,12 @@ def _empty(k: Knowledge) -> Iterator[Slot]:
     if k.profiles.desired is not None:
         held.add(k.profiles.desired.slot)
     for member in k.members.members.values():
-        if member.state == "left" or (member.state == "joined" and member.report is not None):
-            yield from (slot for slot in member.vm.all_slots() if slot in k.withheld and slot not in held)
+        report = member.report if member.state == "joined" else None
+        knows = (
+            report is not None and report.token.epoch >= k.epoch
+        )  # of the present plan, and of none before
+        if knows or member.state == "left":
+            yield from (slot for slot in member.vm.all_slots() if slot in withheld and slot not in held)
 
 
 GRANT_COMMANDS = {"grant": grant, "share": share}
