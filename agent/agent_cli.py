@@ -8,7 +8,7 @@ import click
 
 from headgate.topology_runtime.api.cluster import SLOT_CORES
 from headgate.topology_runtime.commands.number_options import Number
-from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
+from headgate.topology_runtime.commands.rare_settings import WORDS, SettingsCommand, setting, without
 from headgate.topology_runtime.platform.http_options import metrics_at, metrics_options
 
 
@@ -84,7 +84,14 @@ from headgate.topology_runtime.platform.http_options import metrics_at, metrics_
 )
 @metrics_options
 @click.option("--owner", type=int, default=0, metavar="PID", help="End when this parent process ends.")
+@setting(
+    "--shared", is_flag=True, help="An agent for each topology of a shared controller, which --controller is."
+)
+@click.pass_context
 def run(
+    context: click.Context,
+    /,
+    shared: bool,
     slot_memory: str | None,
     directory: str | None,
     listen: str | None,
@@ -111,6 +118,11 @@ def run(
         **options,
     )
     checked = c.checked(config)
+    if shared:
+        from headgate.agent.process.shared_agents import SharedAgents
+
+        own = ("--controller", "--run", "--state-dir", "--owner")
+        return SharedAgents(checked, without(context.meta[WORDS], own, ("shared",))).run()
     import logging
     import time
 

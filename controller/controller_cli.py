@@ -11,7 +11,7 @@ import json
 import re
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +20,7 @@ import msgspec
 
 from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, Vm
 from headgate.topology_runtime.commands.number_options import Number
-from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
+from headgate.topology_runtime.commands.rare_settings import WORDS, SettingsCommand, setting, without
 from headgate.topology_runtime.commands.run_settings import run_settings
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.keys.keyring import TRUST, Keyring
@@ -220,14 +220,49 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @metrics_options
 @click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
 @setting("--begin-ahead", is_flag=True, hidden=True)
+@setting(
+    "--shared", is_flag=True, help="Run several topologies side by side, each by a controller of its own."
+)
 @click.pass_context
-def run(context: click.Context, /, begin_ahead: bool, **options: Any) -> None:
+def run(context: click.Context, /, begin_ahead: bool, shared: bool, **options: Any) -> None:
     """Run one controller: it waits for agents, plans, watches, re-plans, and ends when its run is over."""
     if begin_ahead:
         words = rest_of_the_words(options["owner"])
         options = run.make_context(context.info_name, words, context.parent).params
-        del options["begin_ahead"]
+        del options["begin_ahead"], options["shared"]
+    if shared:
+        return start_shared(options, context.meta[WORDS])
     start(options)
+
+
+OF_ONE = (  # options that say what one topology is, or where its VMs come from
+    "topology", "models", "schedule", "rate", "initial_vms", "max_vms", "seconds", "user_paths", "plan", "season",
+    "from_checkpoint", "metrics_port",
+)  # fmt: skip
+OWN_OPTIONS = (
+    "--state-dir", "--trace-dir", "--run", "--keys", "--port", "--command-port", "--stream-port", "--owner",
+)  # fmt: skip
+
+
+def start_shared(options: dict[str, Any], words: Sequence[str]) -> None:
+    """One controller for several topologies. Raises HeadgateError."""
+    from headgate.controller.sharing.sharing_process import SharedController, SharedPlace
+    from headgate.topology_runtime.keys.keyring import KEYS, Keyring
+    from headgate.topology_runtime.platform.process_logs import hold_out
+
+    hold_out()
+    if options["owner"]:
+        die_with(options["owner"])
+    given = [f"--{name.replace('_', '-')}" for name in OF_ONE if options[name]]
+    if given:
+        hint = "`headgate submit` gives each topology what it needs"
+        raise UsageError("with --set shared=yes these say nothing", faults=given, hint=hint)
+    at = address_of(options)
+    state = options["state_dir"] or Path(".headgate") / options["run_name"]
+    ring = Keyring.at(options["keys"] or state / KEYS)
+    ports = options["port"], options["command_port"]
+    own = tuple(without(words, OWN_OPTIONS, ("shared",)))
+    SharedController(SharedPlace(state, options["trace_dir"], *ports, ring, at, own)).run()
 
 
 def start(options: dict[str, Any]) -> None:

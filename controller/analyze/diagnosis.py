@@ -45,7 +45,7 @@ ONCE_USED = 0.9  # of the plan: the rate was once what the plan was made for
 
 class DiagnosisInput(msgspec.Struct, frozen=True):
     """What a diagnosis is made from. Names of lost, draining and joined VMs and quarantined slots are those that
-    the plan in force does not take into account yet.
+    the plan in force does not take into account yet; of VMs that are shared, single slots (`vm1/2`) drain and join.
 
     in_force_s: how long the plan has been in force; None while one is being enacted.
     frozen: why nothing may be judged. held: why no plan may be made. limit_tps: the highest rate that
@@ -156,11 +156,11 @@ def _membership(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
     if given.lost:
         return _replan(given, "vm_lost", f"VM {', '.join(given.lost)} is lost", rate_tps, rejected)
     if given.draining:
-        text = f"VM {', '.join(given.draining)} shall be empty: an operator drains it"
+        text = f"{_named(given.draining)} shall be empty"
         return _replan(given, "vm_drained", text, rate_tps, rejected)
     if not given.joined:
         return None
-    joined = f"VM {', '.join(given.joined)} joined"
+    joined = f"{_named(given.joined)} joined"
     if given.limit_tps is None or rate_tps <= given.planned_tps:
         rejected.append(
             f"{joined}, rejected: the plan in force is for all of {given.planned_tps:,.1f} rows/s"
@@ -169,6 +169,12 @@ def _membership(given: DiagnosisInput, rejected: list[str]) -> Diagnosis | None:
     return _replan(
         given, "vm_joined", f"{joined}, only {given.planned_tps:,.1f} rows/s were planned", rate_tps, rejected
     )
+
+
+def _named(names: tuple[str, ...]) -> str:
+    """VMs, and slots of VMs (`vm1/2`)."""
+    kinds = {"VM": [n for n in names if "/" not in n], "slot": [n for n in names if "/" in n]}
+    return " and ".join(f"{kind} {', '.join(some)}" for kind, some in kinds.items() if some)
 
 
 def _rate_needed(given: DiagnosisInput) -> float:

@@ -48,9 +48,8 @@ def look(k: Knowledge, now_ns: int) -> None:
 
 def barred(k: Knowledge) -> frozenset[Slot]:
     """Slots that a plan made now does not use."""
-    return frozenset(k.members.quarantined | k.left_out.keys()) - (
-        k.reusable if k.nothing_else else frozenset()
-    )
+    out = frozenset(k.members.quarantined | k.left_out.keys())
+    return (out - (k.reusable if k.nothing_else else frozenset())) | k.withheld
 
 
 def not_ready(turn: Turn, need_tps: float = 0.0) -> Diagnosis | None:

@@ -17,6 +17,7 @@ import msgspec
 from headgate.controller.analyze.demand import planned_for
 from headgate.controller.core import background_planning, profiling
 from headgate.controller.core.decisions import addable, decide_made, enact_proposal, present, question
+from headgate.controller.core.granted_slots import GRANT_COMMANDS
 from headgate.controller.core.model_updates import offer, task_named
 from headgate.controller.core.operator_actions import CORDON_COMMANDS as CORDON_COMMANDS
 from headgate.controller.core.operator_actions import plans, rollback
@@ -584,5 +585,6 @@ COMMANDS: dict[str, Callable[[Turn, Arguments], Any]] = {
     "rollback": rollback,
     "offer": offer,
     **CORDON_COMMANDS,
+    **GRANT_COMMANDS,
     **DEAD_LETTER_COMMANDS,
 }

@@ -23,7 +23,7 @@ from headgate.controller.core.plan_choice import PlanChoice, PlanQuestion, choos
 from headgate.controller.execute.desired_state import routes_now
 from headgate.controller.execute.move_price import measured_rate, price_data
 from headgate.controller.execute.plan_diff import ThreadChanges, diff
-from headgate.controller.execute.plan_drift import lost_vms, quarantined_now, unreached
+from headgate.controller.execute.plan_drift import lost_vms, planned_with, quarantined_now, unreached
 from headgate.controller.execute.rollout import Enactment, begin, dead_slots, movable
 from headgate.controller.execute.rollout_steps import PROBATION_WINDOWS
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis, Reason
@@ -208,7 +208,7 @@ def decide(turn: Turn, diagnosis: Diagnosis) -> bool:
         _record(turn, diagnosis, "none", f"{diagnosis.text} – but {error.what}: {error.cause}")
         return False
     turn.alarm("plan", "", "there is a plan")
-    k.considered = frozenset(vm.vm for vm in present(k))
+    k.considered = planned_with(k, present(k))
     if diagnosis.without and choice.plan is not None and k.mode != "advise":
         turn.record(HeldDead(tuple(sorted({*k.durable.held_dead, *diagnosis.without}))))
     act(turn, diagnosis, choice)
@@ -589,7 +589,7 @@ def first_plan(turn: Turn) -> None:
     except HeadgateError as error:
         _no_first_plan(turn, error)
         return
-    k.considered = frozenset(vm.vm for vm in present(k))
+    k.considered = planned_with(k, present(k))
     text = f"{diagnosis.text}; {choice.text}"
     begin(turn, Enactment(choice.plan, "start", text, choice.asked, 0, choice.degraded))
     _record(turn, diagnosis, "plan", text, choice)
@@ -636,9 +636,10 @@ def gathered(turn: Turn) -> bool:
 
 def _no_first_plan(turn: Turn, error: HeadgateError) -> None:
     """Without a first plan there is no run; a controller that waits for VMs, also for those that an operator keeps out,
-    goes on waiting."""
+    or for slots that others have, goes on waiting."""
     k = turn.knowledge
-    if (k.settings.initial and not k.durable.cordoned) or isinstance(error, InvalidInput):
+    apart = k.durable.cordoned or k.durable.granted is not None
+    if (k.settings.initial and not apart) or isinstance(error, InvalidInput):
         turn.do(Finish(None, error))
         return
     turn.alarm("plan", f"no first plan: {error.what}{what_is_barred(k)}")

@@ -52,6 +52,7 @@ from headgate.controller.execute.plan_drift import (
     quarantined_now,
     take_back,
     unplanned_vms,
+    withdrawn_slots,
 )
 from headgate.controller.execute.rollout import enact, judge_probation
 from headgate.controller.execute.run_end import (
@@ -346,7 +347,7 @@ class Loop:
                 violations=late,
                 quarantined=quarantined_now(k),
                 lost=lost_vms(k),
-                draining=draining_vms(k),
+                draining=(*draining_vms(k), *map(str, withdrawn_slots(k))),
                 joined=unplanned_vms(k, now),
                 limit_tps=plan.rate_tps if rollout.degraded else None,
                 frozen=self.knowledge.members.frozen(now),

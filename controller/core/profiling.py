@@ -115,7 +115,7 @@ def errors(residuals: Iterable[Residual], plan: Plan) -> dict[str, float]:
 
 def spare_slots(k: Knowledge) -> list[Slot]:
     """Slots that nobody uses; the one that a plan would take last comes first."""
-    taken = _used(k)
+    taken = _used(k) | k.withheld
     vms = [m.vm for m in k.members.up() if m.binding in BOUND and m.vm.vm not in k.durable.held_dead]
     slots = [slot for vm in vms for slot in vm.all_slots() if slot not in taken]
     return sorted((slot for slot in slots if not has_worker(slot, k.members)), reverse=True)
@@ -363,10 +363,12 @@ def _begin(turn: Turn, one: Lacking, vms: Iterable[Vm]) -> None:
     """In a free slot of the VM that does least, if there is one."""
     k = turn.knowledge
     used = [profile.spec.slot for profile in k.first.running.values()]
+    out = k.withheld
     free: list[tuple[int, int, Slot]] = []
     for place, vm in enumerate(vms):
         at_once = sum(slot.vm == vm.vm for slot in used)
-        slots = (slot for slot in vm.all_slots() if slot not in used and not has_worker(slot, k.members))
+        free_now = (slot for slot in vm.all_slots() if slot not in out and slot not in used)
+        slots = (slot for slot in free_now if not has_worker(slot, k.members))
         if at_once < max(1, vm.slots // AT_ONCE) and (slot := next(slots, None)) is not None:
             free.append((at_once, place, slot))
     if not free:

@@ -205,7 +205,7 @@ def _pairs(
     """(slot → a free one at least as large, on its own VM if there is one; was any slot free?). A VM is only asked for
     where none is free."""
     rollouts = [one for one in (k.durable.rollout, k.durable.waiting) if one is not None]
-    used = {slot for one in rollouts for slot in one.slots} | set(k.members.quarantined)
+    used = {slot for one in rollouts for slot in one.slots} | k.members.quarantined | k.withheld
     used |= {slot for slot, worker in k.members.workers.items() if worker.state in ("starting", "running")}
     if k.profiles.desired is not None:
         used.add(k.profiles.desired.slot)

@@ -33,6 +33,7 @@ from headgate.controller.knowledge.run_view import (
 from headgate.controller.knowledge.spooled_events import left_on_vms
 from headgate.controller.monitor.sample_intake import Intake
 from headgate.controller.monitor.vm_reports import in_flight, lost_ranges
+from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wording import counted
 
@@ -205,17 +206,19 @@ def _vms(k: Knowledge) -> tuple[VmStatus, ...]:
     """Every VM ever heard of, those that left too, in natural order of their names."""
     provided = {vm.vm for vm in k.durable.machines}
     in_order = sorted(k.members.members.values(), key=lambda member: natural(member.vm.vm))
-    return tuple(_vm(k, member, member.vm.vm in provided) for member in in_order)
+    withheld = k.withheld
+    return tuple(_vm(k, member, member.vm.vm in provided, withheld) for member in in_order)
 
 
-def _vm(k: Knowledge, member: Member, provided: bool) -> VmStatus:
+def _vm(k: Knowledge, member: Member, provided: bool, withheld: frozenset[Slot]) -> VmStatus:
     name = member.vm.vm
     workers = {worker.slot: worker for worker in member.workers()}
     profiled = {spec.slot for spec in (k.profiles.desired, *first_specs(k)) if spec is not None}
     slots = []
     for slot in member.vm.all_slots():
         worker = workers.get(slot)
-        state = member.state if not member.up else worker.state if worker else "empty"
+        idle = "withheld" if slot in withheld else "empty"
+        state = member.state if not member.up else worker.state if worker else idle
         slots.append(
             SlotStatus(slot, "profiling" if slot in profiled else state, worker.crashes if worker else 0)
         )

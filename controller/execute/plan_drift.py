@@ -3,6 +3,8 @@ that came or came back; and the times and positions that analysis asks for. Pure
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from headgate.controller.execute.desired_state import HAND_OVER_NS
 from headgate.controller.execute.rollout import IN_FORCE
 from headgate.controller.knowledge import spooled_events
@@ -11,7 +13,7 @@ from headgate.controller.knowledge.journal_records import HeldDead
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.membership import Member
-from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.cluster import Slot, Vm
 
 NS = 1_000_000_000
 
@@ -38,6 +40,13 @@ def draining_vms(k: Knowledge) -> tuple[str, ...]:
         return ()
     used = {slot.vm for slot in newest.staying_slots}
     return tuple(sorted(vm for vm, drains in k.durable.cordoned.items() if drains and vm in used))
+
+
+def withdrawn_slots(k: Knowledge) -> tuple[Slot, ...]:
+    """Slots that other runs are to have and that the newest plan has threads in."""
+    newest = k.durable.waiting or k.durable.rollout
+    granted = k.durable.granted
+    return () if newest is None or granted is None else tuple(sorted(newest.staying_slots - {*granted}))
 
 
 def outdated_slots(k: Knowledge) -> tuple[Slot, ...]:
@@ -67,7 +76,7 @@ def quarantined_now(k: Knowledge) -> tuple[Slot, ...]:
 
 
 def unplanned_vms(k: Knowledge, now: Now) -> tuple[str, ...]:
-    """VMs that were not there when it was planned last, and that do not flap."""
+    """VMs that were not there when it was planned last, and that do not flap; and slots that were not granted."""
     known = {
         *k.considered,
         *k.durable.held_dead,
@@ -76,7 +85,16 @@ def unplanned_vms(k: Knowledge, now: Now) -> tuple[str, ...]:
         *(slot.vm for slot in planned_slots(k)),
     }
     names = (m.vm.vm for m in k.members.up())
-    return tuple(vm for vm in names if vm not in known and not k.members.flaps(vm, now))
+    fresh = tuple(vm for vm in names if vm not in known and not k.members.flaps(vm, now))
+    apart = {*fresh, *k.durable.held_dead, *k.durable.cordoned, *unreached(k)}
+    slots = {slot for slot in k.durable.granted or () if slot.vm in k.members.here - apart}
+    slots -= {*planned_slots(k), *k.members.quarantined}
+    return (*fresh, *(name for name in map(str, sorted(slots)) if name not in k.considered))
+
+
+def planned_with(k: Knowledge, vms: Iterable[Vm]) -> frozenset[str]:
+    """Names of what a plan is made of now: these VMs, and of granted slots each."""
+    return frozenset({*(vm.vm for vm in vms), *map(str, k.durable.granted or ())})
 
 
 def unreached(k: Knowledge) -> frozenset[str]:

@@ -42,7 +42,7 @@ class Journal:
 
     def __init__(self, directory: Path) -> None:
         directory.mkdir(parents=True, exist_ok=True)
-        self._lock = _locked(directory / "lock")
+        self._lock = locked(directory / "lock")
         self.path = directory / "journal.bin"
         self._fd = _opened(self.path)
         try:
@@ -213,7 +213,7 @@ def _write_all(fd: int, data: bytes, offset: int) -> None:
         offset += written
 
 
-def _locked(path: Path) -> int:
+def locked(path: Path) -> int:
     fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

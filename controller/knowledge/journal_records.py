@@ -496,6 +496,16 @@ class Cordoned(msgspec.Struct, frozen=True, tag="cordoned"):
         return replace(d, cordoned=dict(self.vms))
 
 
+class SlotsGranted(msgspec.Struct, frozen=True, tag="slots_granted"):
+    """The slots that this run may use, all of them: others have the rest of the cluster."""
+
+    slots: tuple[Slot, ...]
+    wall_ns: int
+
+    def after(self, d: Durable) -> Durable:
+        return replace(d, granted=self.slots)
+
+
 class Recoded(msgspec.Struct, frozen=True, tag="recoded"):
     """Other code of the same tasks takes the place of what runs, slot by slot: `code`, new or known already. models: of
     tasks that others are given for. by_itself: the code that it comes back from did not prove itself."""
@@ -602,7 +612,8 @@ class Durable(msgspec.Struct, frozen=True):
     held_plan: what an operator brought back and nobody released since.
     rollouts: the first and the newest; rollouts_dropped: reason → how many of the others began their enactment.
     state_lost: task → its key ranges that went on without their state. events_gone: VM that is lost → events that
-    its sources had accepted. cordoned: VM that no plan is made with → is it to be drained at once.
+    its sources had accepted. cordoned: VM that no plan is made with → is it to be drained at once. granted:
+    the slots that it may use, where other runs have the rest (None: all).
     refit_s: model → of how many seconds it was refitted last; refits: what changed in those that no plan was made with
     yet. season: learned from this run, for the forecast. begun: from this checkpoint, if from one.
     moved_epoch: the next epoch when the journal came out of an archive: agents that know it know of newer plans.
@@ -650,6 +661,7 @@ class Durable(msgspec.Struct, frozen=True):
     state_lost: dict[str, tuple[tuple[int, int], ...]] = {}
     events_gone: dict[str, int] = {}
     cordoned: dict[str, bool] = {}
+    granted: tuple[Slot, ...] | None = None
     code: int = 0
     codes: tuple[TaskCode, ...] = ()
     codes_made: int = 1
@@ -716,6 +728,7 @@ Record = (
     | StateLost
     | EventsGone
     | Cordoned
+    | SlotsGranted
     | Recoded
     | Ended
     | Reopened

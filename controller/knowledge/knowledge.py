@@ -622,6 +622,15 @@ class Knowledge:
         return self.durable.phase in ("probation", "committed")
 
     @property
+    def withheld(self) -> frozenset[Slot]:
+        """Slots of the VMs that other runs have."""
+        granted = self.durable.granted
+        if granted is None:
+            return frozenset()
+        known = (member.vm for member in self.members.members.values())
+        return frozenset(slot for vm in known for slot in vm.all_slots()) - {*granted}
+
+    @property
     def enacting(self) -> bool:
         return self.durable.waiting is not None or self.durable.phase in ("prepared", "switched")
 

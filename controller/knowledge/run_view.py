@@ -174,7 +174,7 @@ class PlanProposal:
 
 
 class SlotStatus(msgspec.Struct, frozen=True):
-    """state: of its worker, `empty`, `profiling`, or that of its VM when that is not up."""
+    """state: of its worker, `empty`, `withheld` for other runs, `profiling`, or that of its VM when that is not up."""
 
     slot: Slot
     state: str
@@ -401,8 +401,8 @@ class RunView:
 
     @cached_property
     def slots_total(self) -> int:
-        """Of the VMs that are there."""
-        return sum(vm.vm.slots for vm in self.vms if vm.up)
+        """Of the VMs that are there, without those that other runs have."""
+        return sum(slot.state != "withheld" for vm in self.vms if vm.up for slot in vm.slots)
 
     @cached_property
     def unknown(self) -> tuple[str, ...]:

@@ -261,6 +261,8 @@ LOOKING = frozenset(
         "ping",
         "audit",
         "status",
+        "share",
+        "topology",
         "submission",
         "summary",
         "explain",

@@ -111,7 +111,7 @@ def controller_option(command: F) -> F:
         "--controller",
         metavar="WHERE",
         help="A run's state directory, a context, or tcp://HOST:PORT (default: the newest run below .headgate, "
-        "else the context in use).",
+        "else the context in use); WHERE/TOPOLOGY: one of several that share it.",
     )(command)
 
 
@@ -124,6 +124,8 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
     when no run is found, InvalidInput without a key."""
     told = os.environ.get(KEY)
     file = key or (Path(told) if told else None)
+    if where is not None and (base := _shared_by(where)) is not None:
+        return topology_at(contact_of(base, key), where.rpartition("/")[2])
     if where is not None and "://" in where:
         return read_key(file).contact(where) if file is not None else _known(where)
     if where is not None and (known := read().contexts.get(where)) is not None:
@@ -134,19 +136,41 @@ def contact_of(where: str | None, key: Path | None = None) -> Contact:
             cause = f"there is no {ENDPOINT} in it, and no context of that name"
             raise Unreachable(f"no controller runs in {where}", cause=cause)
         return _in(Path(where), found.commands, file)
-    alive = [(run, found) for run in _runs() if (found := _read(run / ENDPOINT)) and _alive(run, found)]
+    return contact_of(place_of(), key)
+
+
+def place_of() -> str:
+    """WHERE, when nobody says: the newest run here, or the context in use. Raises Unreachable."""
+    alive = [run for run in _runs() if (found := _read(run / ENDPOINT)) and _alive(run, found)]
     if alive:
-        run, found = alive[0]
         if len(alive) > 1:
-            _say_which(run, len(alive))
-        return _in(run, found.commands, file)
+            _say_which(alive[0], len(alive))
+        return str(alive[0])
     whole = read()
     if whole.use in whole.contexts:
-        return whole.contexts[whole.use].contact()
+        return whole.use
     raise Unreachable(
         f"no running controller is found below {RUNS.absolute()}",
         hint="start one with `headgate up`, or name it: --controller STATE_DIR, or a context (`headgate context add`)",
     )
+
+
+def _shared_by(where: str) -> str | None:
+    """WHERE of WHERE/TOPOLOGY; None where it names a controller itself."""
+    base, _, name = where.rpartition("/")
+    if not base or not name or base.endswith("/") or (Path(where) / ENDPOINT).exists():
+        return None
+    if where in (known := read().contexts):
+        return None
+    return base if base in known or "://" in base or (Path(base) / ENDPOINT).exists() else None
+
+
+def topology_at(shared: Contact, name: str) -> Contact:
+    """The controller of one of the topologies that a shared controller runs. Raises CommandRefused, Unreachable."""
+    found = asked(shared, "topology", {"topology": name})
+    if found["commands"] is None:
+        raise Unreachable(f"the controller of {name} does not answer now", cause=found["text"] or None)
+    return shared.to(found["commands"])
 
 
 _said = set[Path]()

@@ -381,6 +381,8 @@ def _slot(slot: Status) -> Text:
 
     if slot["state"] == "quarantined":
         return Text(f"{slot['slot']} quarantined", "bold red")
+    if slot["state"] == "withheld":
+        return Text(f"{slot['slot']} others'", "dim")
     if not slot["threads"]:
         return Text(f"{slot['slot']} –", "dim")
     threads = " ".join(f"{task}×{threads}" for task, threads in slot["threads"].items())

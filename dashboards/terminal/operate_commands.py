@@ -10,11 +10,17 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from headgate.dashboards.runs.connection import asked, controller_option, traces_option
+from headgate.dashboards.runs.connection import (
+    asked,
+    contact_of,
+    controller_option,
+    topology_at,
+    traces_option,
+)
 from headgate.dashboards.runs.live_view import carries_words, vms_of
 from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import Format, answer, bar, format_options
-from headgate.topology_runtime.errors import CheckFailed
+from headgate.topology_runtime.errors import CheckFailed, Unreachable
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.traces.trace_plans import PlanHead, plans_in, the_id
 from headgate.topology_runtime.wording import significant
@@ -32,17 +38,28 @@ def set_rate(rate: float, controller: str | None, output: Format) -> None:
 
 
 @click.command()
+@click.argument("topology", required=False)
 @click.option("--drain-timeout", type=Number(0, 7 * 86400, min_open=True), metavar="S",
               help="Wait so long at most; rows not done are left [as long as rows get done].")  # fmt: skip
 @controller_option
 @format_options
-def stop(drain_timeout: float | None, controller: str | None, output: Format) -> None:
+def stop(topology: str | None, drain_timeout: float | None, controller: str | None, output: Format) -> None:
     """Stop a run: no more is read, what is in flight is finished, then everything ends.
+
+    TOPOLOGY: which, of a controller that several share; the others go on, and get its slots.
 
     A second `headgate stop` ends it at once, one with --drain-timeout by then. Rows that are left are read again by
     `headgate up --resume`, and windows that are open go on.
     """
-    done = asked(controller, "stop", {"drain_timeout_s": drain_timeout} if drain_timeout else {})
+    arguments = {"drain_timeout_s": drain_timeout} if drain_timeout else {}
+    if topology is None:
+        done = asked(controller, "stop", arguments)
+    else:
+        shared = contact_of(controller)
+        try:
+            done = asked(topology_at(shared, topology), "stop", arguments)
+        except Unreachable:  # its controller cannot run: whoever starts it lets it be
+            done = asked(shared, "dismiss", {"topology": topology})
     answer(output, "headgate/stop/v1", done, f"run {done['run']} is {done['stage']}")
 
 
@@ -145,7 +162,9 @@ def until_drained(
     total = sum(map(threads_on, found))
 
     def left(vm: Mapping[str, Any]) -> str:
-        alive = sum(slot["state"] not in ("empty", "exited", "quarantined") for slot in vm["slots"])
+        alive = sum(
+            slot["state"] not in ("empty", "exited", "quarantined", "withheld") for slot in vm["slots"]
+        )
         return f"{vm['vm']}: {threads_on(vm)} threads and {alive} workers are left"
 
     with bar(f"threads moved off {', '.join(vms)}", total) as step:

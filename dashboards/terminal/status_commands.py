@@ -52,6 +52,8 @@ def status(
 ) -> None:
     """Show what the controller of a run sees: rates, verdict, plan, slots, tasks, alarms.
 
+    Of a shared controller: its topologies; --controller WHERE/TOPOLOGY is one of them.
+
     As csv and jsonl: one row per slot. With --watch a picture on a terminal, a line per second elsewhere, and as
     json or jsonl one status per line.
     """
@@ -61,12 +63,27 @@ def status(
     if every_s is not None or seconds is not None:
         raise UsageError("--every and --seconds need --watch", hint="headgate status --watch")
     found = status_of(controller)
+    if found["schema"] == SHARED:
+        emit(output, found, topology_rows(found, wide=output != "table"))
+        return
     if output == "table":
         print_status(found)
     else:
         emit(output, found, slot_rows(found))
     if check:
         check_stable(found)
+
+
+SHARED = "headgate/topologies/v1"  # of a controller that several topologies share
+
+
+IN_THE_TABLE = "topology", "stage", "priority", "needs", "gets", "slots", "usd_per_hour", "text"
+
+
+def topology_rows(found: Mapping[str, Any], wide: bool) -> list[Row]:
+    """A row per topology; `slots` are those that it has. wide: with all that is known."""
+    rows: list[Row] = [{**one, "slots": " ".join(one["slots"])} for one in found["topologies"]]
+    return rows if wide else [{name: row[name] for name in IN_THE_TABLE} for row in rows]
 
 
 def status_of(controller: str | None) -> dict[str, Any]:

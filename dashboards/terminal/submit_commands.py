@@ -17,10 +17,11 @@ from typing import Any, TypeVar
 import click
 import msgspec
 
-from headgate.dashboards.runs.connection import asked, contact_of, controller_option
+from headgate.dashboards.runs.connection import CommandRefused, asked, contact_of, controller_option
 from headgate.dashboards.runs.up_settings import parse_rate_scale
 from headgate.dashboards.terminal.operate_commands import wait_option
 from headgate.dashboards.terminal.package_commands import packed_of, packing_options, read
+from headgate.dashboards.terminal.status_commands import SHARED
 from headgate.dashboards.up.up_preparation import say_learning, say_side_effects
 from headgate.topology_runtime.api.event_time_rules import time_warnings
 from headgate.topology_runtime.api.loading import Loaded, check_runs, load
@@ -393,6 +394,11 @@ def root_of(reference: str) -> Path | None:
 @setting(
     "--measure-side-effects", is_flag=True, help="Run tasks with side effects on samples, where models lack."
 )
+@setting(
+    "--priority", type=click.IntRange(0, 1000), help="On a shared controller: higher is served first [0]."
+)
+@setting("--weight", type=click.IntRange(1, 1000), help="… its part among those of one priority [1].")
+@setting("--quota", type=click.IntRange(1, 1024), help="… it gets no more slots [all].")
 @controller_option
 @format_options
 def submit(
@@ -400,9 +406,11 @@ def submit(
 ) -> None:
     """Run TOPOLOGY on a controller that has none yet (`headgate controller run` without --topology).
 
-    One controller runs one topology: a second submit ends 6. Workers on this machine import its code from your
-    folders. With --ship, and always when the controller is on another machine, the folder of TOPOLOGY is packed, signed
-    (`headgate package key init`) and sent to every host; it runs where agents trust the signer.
+    One controller runs one topology: a second submit ends 6. A shared one (`--set shared=yes`) runs many: each has
+    slots by its need, priority, weight and quota, and is named by --controller WHERE/TOPOLOGY. Workers on this machine
+    import its code from your folders. With --ship, and always when the controller is on another machine, the folder of
+    TOPOLOGY is packed, signed (`headgate package key init`) and sent to every host; it runs where agents trust the
+    signer.
 
     It starts at once: tasks without a model have one thread each until their own rows say what they need. With
     --measure first they are measured before that, in free slots of the hosts, on each kind of machine: Ctrl-C meanwhile
@@ -410,9 +418,10 @@ def submit(
     """
     if (topology is None) == (options["package"] is None):
         raise UsageError("no topology named", hint="give either TOPOLOGY or --package FILE")
-    contact = contact_of(options["controller"])
+    near = contact_of(options["controller"])
     with Shipment() as shipment:
-        found = shipment.loaded(topology, contact, options)
+        found = shipment.loaded(topology, near, options)
+        contact = admitted(near, found.topology.name, options)
         offer = offer_of(found.topology, offered, options["rate_scale"], options["time_scale"])
         documents = read_documents(models) if models is not None else []
         kept = Kept(found.topology, (shipment.code,) if shipment.code else found.user_paths)
@@ -438,9 +447,9 @@ def submit(
         }
         if shipment.digest:
             shipment.send(partial(asked, contact))
-        done = asked(contact, "submit", arguments)
+        done = submitted(contact, arguments, contact is not near)
         if "submission" in done:
-            ask = asking(options["controller"], contact)
+            ask = asking(options["controller"], contact, near is not contact)
             fresh = measured(ask, done["submission"], say)
             kept.keep(fresh)
             if options["save_models"] is not None:
@@ -452,15 +461,51 @@ def submit(
     answer(output, "headgate/submit/v1", done, words)
 
 
-def asking(where: str | None, contact: Contact) -> Callable[[str, dict[str, Any]], Any]:
-    """One that finds the controller again when it does not answer: it may have been started anew, at other ports."""
+def submitted(contact: Contact, arguments: dict[str, Any], its_own: bool) -> Any:
+    """The controller's answer. its_own: it was started for this topology alone, and ends where that is refused."""
+    try:
+        return asked(contact, "submit", arguments)
+    except CommandRefused:
+        if its_own and asked(contact, "share")["topology"] is None:
+            asked(contact, "stop")
+        raise
+
+
+SHARES = ("priority", "weight", "quota")
+ADMITTED_S = 30.0  # a controller has begun by then
+
+
+def admitted(contact: Contact, name: str, options: Mapping[str, Any]) -> Contact:
+    """Of a shared controller, the one that it starts for this topology; else the one that it is. Raises UsageError."""
+    told = {one: options[one] for one in SHARES if options[one] is not None}
+    if asked(contact, "status")["schema"] != SHARED:
+        if told:
+            raise UsageError(
+                "this controller runs one topology, which has all slots",
+                faults=[f"--set {one} says nothing" for one in told],
+                hint="`headgate controller run --set shared=yes`",
+            )
+        return contact
+    found = asked(contact, "admit", {"topology": name, "by": whoever(), **told})
+    until_s = time.monotonic() + ADMITTED_S
+    while found["commands"] is None:
+        if time.monotonic() > until_s:
+            raise Unreachable(f"the controller of {name} does not answer", cause=found["text"] or None)
+        time.sleep(SHIP_POLL_S)
+        found = asked(contact, "topology", {"topology": name})
+    return contact.to(found["commands"])
+
+
+def asking(where: str | None, contact: Contact, stays: bool) -> Callable[[str, dict[str, Any]], Any]:
+    """One that finds the controller again when it does not answer: it may have been started anew, at other ports,
+    unless it stays where it is."""
     at = [contact]
 
     def ask(command: str, arguments: dict[str, Any]) -> Any:
         try:
             return asked(at[0], command, arguments)
         except Unreachable:
-            at[0] = contact_of(where)
+            at[0] = contact if stays else contact_of(where)
             raise
 
     return ask

@@ -10,7 +10,7 @@ from typing import Any
 import psutil
 
 from headgate.dashboards.runs.up_settings import DEMO_SECONDS, UpSettings
-from headgate.dashboards.up.child_processes import Child
+from headgate.topology_runtime.platform.child_processes import Child
 
 WHEN = 0.5  # of the run
 QUIET = ("committed", "probation")

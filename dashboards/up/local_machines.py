@@ -12,8 +12,8 @@ from pathlib import Path
 
 import msgspec
 
-from headgate.dashboards.up.child_processes import Child
 from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.platform.child_processes import Child
 from headgate.topology_runtime.wording import counted
 
 NS = 1_000_000_000

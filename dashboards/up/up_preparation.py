@@ -22,12 +22,12 @@ import msgspec
 from headgate.dashboards.runs.open_windows import open_tasks
 from headgate.dashboards.runs.run_places import HOST, RUNS, Places, fault_of, free_ports
 from headgate.dashboards.runs.up_settings import UpSettings
-from headgate.dashboards.up.child_processes import Child, owner_option
 from headgate.topology_runtime.api.cluster import SLOT_CORES
 from headgate.topology_runtime.api.topology import Task, Topology, document_of
 from headgate.topology_runtime.commands.output import Bars
 from headgate.topology_runtime.commands.rare_settings import setting_words
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
+from headgate.topology_runtime.platform.child_processes import Child, owner_option
 from headgate.topology_runtime.platform.processes import hide_variables
 from headgate.topology_runtime.rates import offered_rates as rates
 from headgate.topology_runtime.rates.offered_rates import Rates

@@ -24,7 +24,6 @@ from headgate.dashboards.runs.open_windows import (
 )
 from headgate.dashboards.runs.run_places import Places, places_of
 from headgate.dashboards.runs.up_settings import UpSettings
-from headgate.dashboards.up.child_processes import ChildRefused, Prestarted, headgate_command, stop_all
 from headgate.dashboards.up.up_preparation import (
     SUMMARY,
     Work,
@@ -55,6 +54,12 @@ from headgate.topology_runtime.commands.rare_settings import setting_words
 from headgate.topology_runtime.commands.run_settings import RUN_SETTINGS
 from headgate.topology_runtime.connectors.object_folder import absolute
 from headgate.topology_runtime.errors import CheckFailed, HeadgateError, UsageError
+from headgate.topology_runtime.platform.child_processes import (
+    ChildRefused,
+    Prestarted,
+    headgate_command,
+    stop_all,
+)
 from headgate.topology_runtime.rates.offered_rates import without_rates, words_of
 from headgate.topology_runtime.traces.trace_tables import CORRECTED
 from headgate.topology_runtime.wire.run_options import EVERY_SOURCE

@@ -22,7 +22,15 @@ from headgate.dashboards.runs.live_view import Screen, at
 from headgate.dashboards.runs.run_places import HOST, Places, free_ports
 from headgate.dashboards.runs.task_lines import ConsoleLines, Line, lines_of
 from headgate.dashboards.runs.up_settings import UpSettings
-from headgate.dashboards.up.child_processes import (
+from headgate.dashboards.up.demo_kill import DemoKill
+from headgate.dashboards.up.local_machines import LocalMachines, want
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.commands.rare_settings import setting_words
+from headgate.topology_runtime.errors import HeadgateError, Unreachable
+from headgate.topology_runtime.keys.key_pairs import Contact
+from headgate.topology_runtime.keys.keyring import LOCAL, Keyring
+from headgate.topology_runtime.platform.cgroups import remove_run
+from headgate.topology_runtime.platform.child_processes import (
     NS,
     Child,
     ChildRefused,
@@ -32,14 +40,6 @@ from headgate.dashboards.up.child_processes import (
     owner_option,
     stop_all,
 )
-from headgate.dashboards.up.demo_kill import DemoKill
-from headgate.dashboards.up.local_machines import LocalMachines, want
-from headgate.topology_runtime.api.cluster import Vm
-from headgate.topology_runtime.commands.rare_settings import setting_words
-from headgate.topology_runtime.errors import HeadgateError, Unreachable
-from headgate.topology_runtime.keys.key_pairs import Contact
-from headgate.topology_runtime.keys.keyring import LOCAL, Keyring
-from headgate.topology_runtime.platform.cgroups import remove_run
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.wire import channels

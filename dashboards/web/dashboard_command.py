@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import os
 import secrets
+import tempfile
+from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.dashboards.runs.connection import contact_of, controller_option
+from headgate.dashboards.runs.connection import asked, contact_of, controller_option, place_of
+from headgate.dashboards.terminal.status_commands import SHARED
 from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import FILE
-from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
-from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.commands.rare_settings import WORDS, SettingsCommand, setting, without
+from headgate.topology_runtime.errors import InvalidInput, Unreachable, UsageError
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.platform.addresses import Listening, listening
+from headgate.topology_runtime.platform.child_processes import headgate_command, owner_option
 from headgate.topology_runtime.platform.http_options import certificate_of, names_of
 
 if TYPE_CHECKING:
@@ -43,9 +47,12 @@ TOKEN_LEAST, TOKEN_MOST = 16, 256  # characters of a token that is given
 @setting("--clients", "clients_most", type=click.IntRange(1, 1000), default=64, show_default=True,
               help="Viewers at most.")  # fmt: skip
 @click.option("--owner", default=0, type=click.IntRange(0), help="Die with this parent process.")
-def run(**options: Any) -> None:
+@click.pass_context
+def run(context: click.Context, /, **options: Any) -> None:
     """Serve the live page until Ctrl-C, and print where: on this machine's loopback, or with --listen and --tls for
     other machines too.
+
+    Of a controller that several topologies share it is a list, with a page for each.
 
     On loopback anybody on this machine may look, and changing something needs the token, which is part of the address
     that is printed (or stands in --token-file). Off it looking needs the token too.
@@ -59,7 +66,7 @@ def run(**options: Any) -> None:
         raise UsageError("--controller and --trace: give one")
     if options["speed"] is not None and options["trace"] is None:
         raise UsageError("--speed goes with --trace")
-    start(options)
+    start(options, context.meta[WORDS])
 
 
 def check_installed() -> None:
@@ -69,7 +76,7 @@ def check_installed() -> None:
         raise InvalidInput(f"the page needs {', '.join(missing)}", hint="pip install 'headgate[web]'")
 
 
-def start(options: dict[str, Any]) -> None:
+def start(options: dict[str, Any], words: Sequence[str]) -> None:
     from headgate.dashboards.web.feed_items import Feed
     from headgate.dashboards.web.live_feed import LiveFeed
     from headgate.dashboards.web.page_server import Web, hosts_of, serve
@@ -80,12 +87,13 @@ def start(options: dict[str, Any]) -> None:
     certificate = certificate_of(at, options["tls"], options["certificate"], options["certificate_key"])
     feed: Feed
     ask: Ask | None = None
-    token = None
+    token, shared = None, False
     if options["trace"] is not None:
         feed = TraceFeed(options["trace"], options["speed"] or 1.0)
     else:
         contact = contact_of(options["controller"], options["key"])
         feed, ask, token = LiveFeed(contact), asking(contact), token_of(options["token_file"])
+        shared = is_shared(contact)
     if token is None and at.off_loopback:
         token = token_of(options["token_file"])
     sock = opened(options["port"], at.listen)
@@ -98,7 +106,32 @@ def start(options: dict[str, Any]) -> None:
     click.echo(f"{web.address}{secret}")
     if certificate is not None:
         click.echo(certificate.sentence(), err=True)
-    serve(web, sock)
+    if not shared:
+        return serve(web, sock)
+    from headgate.dashboards.web.topologies_page import application
+
+    with tempfile.TemporaryDirectory(prefix="headgate-token-") as folder:  # its owner's alone
+        kept = Path(folder) / "token"
+        kept.touch(0o600)
+        kept.write_text(f"{token}\n", "ascii")
+        serve(web, sock, application(web, lambda name: page_of(name, options, words, kept)))
+
+
+def is_shared(contact: Contact) -> bool:
+    """Is it a controller that several topologies share? One that does not answer now is none."""
+    try:
+        return bool(asked(contact, "status")["schema"] == SHARED)
+    except Unreachable:
+        return False
+
+
+def page_of(name: str, options: dict[str, Any], words: Sequence[str], token: Path) -> list[str]:
+    """The command line of one topology's page: the same key, address and certificate, any port."""
+    own = without(words, ("--controller", "--port", "--owner"), ("token-file",))
+    where = options["controller"]
+    where = f"{where}/{name}" if where is not None else f"{place_of()}/{name}"
+    more = ["--controller", where, "--set", f"token-file={token}", *owner_option()]
+    return headgate_command("dashboard", "run", *own, *more)
 
 
 def listening_of(options: dict[str, Any]) -> Listening:

@@ -124,10 +124,10 @@ def listening(port: int, host: str = LOOPBACK) -> socket.socket:
         raise Unreachable(f"cannot listen on {host}:{port}", cause=error.strerror, hint=hint) from error
 
 
-def serve(web: Web, sock: socket.socket) -> None:
-    """Serve until SIGTERM or SIGINT."""
+def serve(web: Web, sock: socket.socket, what: ASGIApp | None = None) -> None:
+    """Serve until SIGTERM or SIGINT. what: an application in place of a run's page."""
     config = uvicorn.Config(
-        application(web),
+        what or application(web),
         http=protocol(web),
         log_level="warning",
         access_log=False,

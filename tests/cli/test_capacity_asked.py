@@ -10,10 +10,10 @@ from headgate.controller.models.task_models import Model, ModelSlot, Point
 from headgate.controller.plan.planner import PlanRequest, make_plan
 from headgate.controller.plan.scaling import nearly_highest_plan
 from headgate.dashboards.runs.up_settings import UpSettings
-from headgate.dashboards.up.child_processes import ChildRefused
 from headgate.dashboards.up.up_run import capacity_tps
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.platform.child_processes import ChildRefused
 
 FLOW = Topology("flow", (Task("source", static=Static()), Task("work", run="x:y")), (Edge("source", "work"),))
 MODEL = Model("work", ModelSlot(), (Point(1, 100.0, 1.0, 0.1),))

@@ -13,7 +13,10 @@ import pytest
 from patience import PATIENCE_S, until
 
 from headgate.dashboards.runs.run_places import remove_state
-from headgate.dashboards.up.child_processes import (
+from headgate.dashboards.up.local_machines import LocalMachines, want
+from headgate.topology_runtime.api.cluster import Vm
+from headgate.topology_runtime.platform.cgroups import parents_of, remove_run
+from headgate.topology_runtime.platform.child_processes import (
     NS,
     Child,
     ChildRefused,
@@ -22,9 +25,6 @@ from headgate.dashboards.up.child_processes import (
     RestartLimit,
     stop_all,
 )
-from headgate.dashboards.up.local_machines import LocalMachines, want
-from headgate.topology_runtime.api.cluster import Vm
-from headgate.topology_runtime.platform.cgroups import parents_of, remove_run
 from headgate.topology_runtime.platform.clock import monotonic_ns
 
 

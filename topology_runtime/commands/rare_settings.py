@@ -8,7 +8,7 @@ A command takes them like any option:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, TypeVar
 
 import click
@@ -19,6 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 ALL_WORDS = "--help-all"
 SET = "set_words"
+WORDS = "headgate.words"  # in a context's `meta`: the command line as it was given
 UNSET = getattr(click.core, "UNSET", None)  # what click 8.3 has where nothing was given; None before
 
 
@@ -94,6 +95,7 @@ class SettingsCommand(click.Command):
         return "\n" + formatter.getvalue()
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        ctx.meta[WORDS] = tuple(args)
         try:
             left = super().parse_args(ctx, args)
         except click.NoSuchOption as error:
@@ -130,3 +132,23 @@ def setting_words(values: dict[str, Any]) -> list[str]:
     """`{"gap": 2.0}` as the words `--set gap=2.0`. Those that are None are left out."""
     given = {name: value for name, value in values.items() if value is not None}
     return [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+
+
+def without(words: Sequence[str], options: Collection[str], settings: Collection[str]) -> list[str]:
+    """What is handed on of a command line: `words` without these options, which have a value, and these settings.
+
+    >>> without(["--port", "7311", "--slots=4", "--set", "shared=yes"], ["--port"], ["shared"])
+    ['--slots=4']
+    """
+    kept, left = [], list(words)
+    while left:
+        word = left.pop(0)
+        name, equals, value = word.partition("=")
+        if name in options or name == "--set":
+            more = [] if equals or not left else [left.pop(0)]
+            told = value if equals else "".join(more)
+            if name == "--set" and told.partition("=")[0] not in settings:
+                kept += [word, *more]
+        else:
+            kept.append(word)
+    return kept

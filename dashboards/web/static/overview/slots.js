@@ -107,6 +107,7 @@ function drawSlot(node, slot, isFirst) {
 function standing(slot, bundles) {
   const bad = slot.state === "quarantined" ? "act" : slot.state === "exited" && bundles > 0 ? "watch" : null;
   if (bad) return { word: `✗ ${slot.state}`, free: false, bad };
+  if (slot.state === "withheld") return { word: "other topologies'", free: false, bad };
   if (slot.state === "profiling") return { word: "◌ profiling", free: false, bad };
   if (slot.state === "starting") return { word: "◌ starting", free: false, bad };
   if (bundles === 0 && slot.leaving) return { word: "◌ emptying", free: false, bad };

@@ -1,0 +1,1 @@
+"""Several topologies on one cluster: who has which slots, and the controllers that run them."""

@@ -1,0 +1,60 @@
+"""Options of shared controllers and agents: what is handed on, and what is refused before anything starts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from headgate.controller.sharing.sharing_process import free_ports
+from headgate.dashboards import headgate_command as cli
+from headgate.topology_runtime.commands.rare_settings import without
+
+
+def test_words_are_handed_on_but_those_that_each_child_has_of_its_own() -> None:
+    words = [
+        "--port",
+        "7311",
+        "--slot-cores=0.2",
+        "--set",
+        "shared=yes",
+        "--state-dir=x",
+        "--set",
+        "mapper=dsm",
+    ]
+    words += ["--trust-signer", "a.pub", "--set=shared=yes", "--set=gap=2", "--tls"]
+    kept = ["--slot-cores=0.2", "--set", "mapper=dsm", "--trust-signer", "a.pub", "--set=gap=2", "--tls"]
+    assert without(words, ("--port", "--state-dir"), ("shared",)) == kept
+    assert without(["--port"], ("--port",), ()) == []
+
+
+@pytest.mark.parametrize(
+    "setting", ["priority=high", "priority=-1", "quota=0", "weight=0", "weight=1.5", "quota="]
+)
+def test_shares_that_are_none_end_with_exit_code_2(setting: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["submit", "words.py:flow", "--set", setting]) == 2
+    assert setting.split("=")[0] in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("given", [("--vms", "vm1=4"), ("--max-vms", "3"), ("--rate", "5"), ("--metrics-port", "9100"),
+                                   ("--set", "seconds=9")])  # fmt: skip
+def test_what_is_of_one_topology_is_refused_of_all(
+    given: tuple[str, str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        cli.main(["controller", "run", "--set", "shared=yes", "--state-dir", str(tmp_path / "s"), *given])
+        == 2
+    )
+    assert "headgate submit" in capsys.readouterr().err and not (tmp_path / "s").exists()
+
+
+def test_an_agent_without_a_key_is_refused_as_ever(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["--controller", "tcp://127.0.0.1:9", "--vm", "vm1", "--state-dir", str(tmp_path)]
+    assert cli.main(["agent", "run", "--set", "shared=yes", *words]) == 2
+    assert "--key" in capsys.readouterr().err
+
+
+def test_ports_are_free_and_all_different() -> None:
+    assert len(set(free_ports("127.0.0.1", 3))) == 3
