@@ -20,9 +20,8 @@ from msgspec.structs import replace
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.models.task_models import Model, memory
-from headgate.controller.plan.predict.slot_fit import larger_slots
 from headgate.topology_runtime.api.cluster import SLOT_MEMORY_BYTES, Slot
-from headgate.topology_runtime.wording import counted
+from headgate.topology_runtime.wording import counted, larger_slots
 
 NS = 1_000_000_000
 UNBUILT_S = 10.0

@@ -6,7 +6,6 @@ another size are refused. A model that does not say in what slot it was measured
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from headgate.controller.plan.predict.state_memory import in_slots
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.wording import larger_slots
 
 # ── Memory that a placement holds in each slot, what tasks import counted once. Pure ────────────────────
 #
@@ -65,12 +65,6 @@ def memory_of_tasks(topology: Topology, models: Mapping[str, Model], vms: Iterab
         what = f"a slot has {slot:,.0f} MiB of memory, a worker without tasks takes {worker:,.0f}"
         raise Infeasible(what, hint=larger_slots(worker_bytes))
     return 1.0 - worker_bytes / size if size else 1.0
-
-
-def larger_slots(needed_bytes: float) -> str:
-    """How to have slots in which so much is not too much, as a user says it."""
-    size = math.ceil(1.1 * needed_bytes / MIB) << 20
-    return f"larger slots: `up --set slot-memory={size}`, or `slot_memory` in the hosts file"
 
 
 def within_memory(topology: Topology, models: Mapping[str, Model], room: float) -> dict[str, Model]:
