@@ -124,7 +124,7 @@ def installed_machines(name: str, directory: Path) -> Machines:
     provider = plugin("machines", name)
     if provider is None:
         raise UsageError(
-            f"--machines {name!r}: no such plug-in",
+            f"--set machines={name}: no such plug-in",
             hint="install a package with an entry point in headgate.machines",
         )
     machines: Machines = provider(directory)
@@ -331,7 +331,7 @@ def checkpoint_of(options: dict[str, Any], state: Path, submitted: Any) -> Any:
     if has_begun(state):
         return None
     if submitted is None:
-        raise UsageError("--set from-checkpoint needs --topology: the two must fit")
+        raise UsageError("from-checkpoint needs --topology: the two must fit")
     found = checkpoints.begin_with(url)
     checkpoints.check_fits(found, submitted.topology, options["exactly_once"])
     return migrated(found, submitted.topology, submitted.user_paths)
@@ -391,7 +391,7 @@ def triggers_of(options: dict[str, Any]) -> TrafficTriggers:
     triggers = TrafficTriggers(**parse_triggers(options["traffic_triggers"]))
     if triggers.first and (faults := pair_faults(options["allocator"], triggers.first)):
         raise UsageError(
-            "--traffic-triggers: no such first plan", faults=[*faults.values()], hint="first=dsm"
+            "--set traffic-triggers: no such first plan", faults=[*faults.values()], hint="first=dsm"
         )
     return triggers
 
@@ -546,4 +546,4 @@ def rest_of_the_words(owner: int) -> list[str]:
     try:
         return msgspec.json.decode(told, type=list[str])
     except msgspec.DecodeError as error:
-        raise UsageError("--begin-ahead: no words came by standard input", cause=str(error)) from error
+        raise UsageError("--set begin-ahead: no words came by standard input", cause=str(error)) from error

@@ -222,3 +222,9 @@ def utc_of_us(at_us: int) -> str:
 def utc_ns(text: str) -> int:
     """Nanoseconds since 1970 of what `utc_iso` wrote, to a microsecond. Raises ValueError."""
     return (datetime.fromisoformat(text) - EPOCH) // timedelta(microseconds=1) * 1000
+
+
+def larger_slots(needed_bytes: float) -> str:
+    """How to have slots in which so much is not too much, as a user says it."""
+    size = math.ceil(1.1 * needed_bytes / (1 << 20)) << 20
+    return f"larger slots: `up --set slot-memory={size}`, or `slot_memory` in the hosts file"

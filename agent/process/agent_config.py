@@ -86,9 +86,11 @@ def faults(config: AgentConfig) -> list[str]:
             f"--key: none is given; `headgate keys add agent {config.vm}` on the controller's host makes one"
         )
     if config.rack and not NAME.fullmatch(config.rack):
-        found.append(f"--rack: {config.rack!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
+        found.append(
+            f"--set rack: {config.rack!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'"
+        )
     if config.bandwidth_mbps and (fault := bandwidth_fault(config.bandwidth_mbps)) is not None:
-        found.append(f"--bandwidth-mbps: {fault}, got {config.bandwidth_mbps:g}")
+        found.append(f"--set bandwidth-mbps: {fault}, got {config.bandwidth_mbps:g}")
     for option, name in (("--vm", config.vm), ("--run", config.run)):
         if not NAME.fullmatch(name) or name in (".", ".."):
             found.append(f"{option}: {name!r} is not a name of 1 to 64 letters, digits, '.', '_' and '-'")
@@ -103,7 +105,7 @@ def faults(config: AgentConfig) -> list[str]:
     if config.slot_disk_bytes and config.slot_disk_bytes < SLOT_DISK_LEAST:
         found.append(f"--set slot-disk: {config.slot_disk_bytes} bytes is less than {SLOT_DISK_LEAST}")
     if config.at.port and config.at.port + config.slots - 1 > 65535:
-        found.append(f"--worker-port: {config.at.port} and {config.slots} slots go beyond 65535")
+        found.append(f"--set worker-port: {config.at.port} and {config.slots} slots go beyond 65535")
     if config.slot_memory_bytes < SLOT_MEMORY_LEAST:
         found.append(f"--slot-memory: {config.slot_memory_bytes} bytes is less than {SLOT_MEMORY_LEAST}")
     return found

@@ -202,7 +202,10 @@ class Packages:
         why = next(filter(None, map(self._fetch.refusal, self._desired)), "")
         why = why or next(filter(None, map(self._outlived, self._running)), "")
         if self._unsigned:
-            why = f"{self._vm} runs signed packages only: `headgate submit --ship`, or agent run --allow-folders"
+            why = (
+                f"{self._vm} runs signed packages only: `headgate submit --ship`, "
+                "or `agent run --set allow-folders=yes`"
+            )
         return (why,) if why else ()
 
     def hear(self, message: PackageOffer | PackagePart, now_ns: int) -> None:

@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.models.task_models import Model, memory
-from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.wording import counted
+from headgate.topology_runtime.api.cluster import SLOT_MEMORY_BYTES, Slot
+from headgate.topology_runtime.wording import counted, larger_slots
 
 NS = 1_000_000_000
 UNBUILT_S = 10.0
@@ -31,6 +31,7 @@ STARVED_TIMES, STARVED_WITHIN_S = 2, 300.0
 WANTED_S = 60.0  # a plan for more memory is looked for so long
 OVERFULL = 1.1  # of a slot: what its threads are planned with at least, after they ran out of memory
 ROOMY = 0.8  # of the memory of all slots: more is not asked for
+LARGER = 1.4  # times the slot: what is advised where memory ran out, and a tenth to spare
 LEAST_MORE, THREAD_MOST = 0.02, 0.95  # of a slot, per thread; one thread alone always fits
 
 
@@ -139,7 +140,9 @@ def starved(turn: Turn, need: Demand) -> Diagnosis | None:
             if fits
             else "no slots are left for fewer there"
         )
-        turn.alarm(f"memory {slot}", f"{text}: {then}, give larger slots (`--slot-memory`)")
+        member = k.members.members.get(slot.vm)
+        size = member.vm.slot_memory_bytes if member is not None else SLOT_MEMORY_BYTES
+        turn.alarm(f"memory {slot}", f"{text}: {then}; {larger_slots(LARGER * size)}")
         if fits:
             more = {task: round(part, 4) for task, part in k.memory_more.items()}
             evidence = {"slot": str(slot), "memory_more": more}

@@ -235,6 +235,6 @@ def why_not_more(k: Knowledge) -> str:
     if proposal is not None:
         return f"; plan {proposal.plan.id} waits for `headgate apply {proposal.plan.id}`"
     if rollout is not None and rollout.degraded:
-        more = "--max-vms" if k.settings.max_usd_per_hour is None else "--max-vms, --max-usd-per-hour"
+        more = "--max-vms" if k.settings.max_usd_per_hour is None else "--max-vms, --set max-usd-per-hour"
         return f"; no more fits the VMs there are ({rollout.degraded}): allow more (`{more}`), or start more agents"
     return ""

@@ -144,7 +144,7 @@ def watch(turn: Turn) -> None:
     asked = turn.knowledge.background.asked
     if asked is not None and turn.now.mono_ns - asked.since_ns > LONG_NS:
         what = f"a plan for {asked.request.rate_tps:,.1f} rows/s has been made for {LONG_NS // NS} s"
-        turn.alarm("plan", f"{what} and is not finished; `--planner mba+sam` is quick")
+        turn.alarm("plan", f"{what} and is not finished; allocator `mba` and mapper `sam` are quick")
 
 
 def _error_of(made: PlanMade) -> HeadgateError | None:

@@ -131,7 +131,7 @@ def replay(turn: Turn, arguments: Arguments) -> Any:
         raise InvalidInput(
             f"dead letter {number}{more} cannot be sent again",
             cause=why,
-            hint="--skip-unreadable sends the others; `headgate deadletter show` has the row as text",
+            hint="`deadletter replay --skip-unreadable` sends the others; `deadletter show` has the row as text",
         )
     numbers = [letter.number for letter in chosen if letter.number not in bad]
     fresh = 0 if arguments.get("dry") else sum(map(letters.ask, numbers))
@@ -198,7 +198,7 @@ def _running(turn: Turn) -> Topology:
         raise Conflict(
             "no run is going on that could process rows",
             cause="it has not started, or ends",
-            hint="replay into a later run: headgate deadletter replay --from TRACE",
+            hint="replay into a later run: headgate deadletter replay --trace TRACE",
         )
     return topology
 

@@ -113,7 +113,7 @@ def _fits_without(turn: Turn, plan: Plan, vms: frozenset[str]) -> None:
     if choice.degraded and choice.plan.rate_tps < plan.rate_tps:
         raise Conflict(
             f"without {names} too little can be carried: {choice.degraded}",
-            hint="--force drains all the same",
+            hint="`drain --force` drains all the same",
         )
 
 
@@ -194,7 +194,7 @@ def _refuse_now(turn: Turn, plan: Plan, instead: bool) -> None:
     if held is not None and held.plan != plan.id and not instead:
         raise Conflict(
             f"plan {plan.id} is not brought back: {k.hold}",
-            hint="`headgate rollback … --instead` takes its place, `headgate resume` ends it",
+            hint="`headgate rollback … --force` takes its place, `headgate resume` ends it",
         )
     if k.durable.phase in ("prepared", "switched"):
         raise Conflict(

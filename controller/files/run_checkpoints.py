@@ -79,7 +79,7 @@ def make(state: Path, url: str, wall_ns: int) -> Checkpoint:
         raise InvalidInput(
             f"{url} has no state of run {run}",
             cause="its snapshots are on its VMs, or elsewhere",
-            hint="run it with --state-to URL, and name that URL here",
+            hint="run it with `up --state-to URL`, and name that URL here",
         )
     states, exact = dict[tuple[str, int], bytes](), False
     for one in sorted(keepers, key=lambda one: ranked[one.task]):

@@ -143,7 +143,7 @@ def entries_of(traces: Path, topology: str | None) -> tuple[list[LedgerEntry], l
     from headgate.controller.recording.prediction_ledger_file import read_ledger
 
     if not traces.exists():
-        hint = "record some with `headgate up`, or name others with --traces"
+        hint = "record some with `headgate up`, or name others with `history --traces`"
         raise InvalidInput(f"no traces in {traces}", hint=hint)
     paths = [traces] if traces.is_file() else sorted(traces.glob(f"{topology or '*'}/{LEDGER}"))
     read = [read_ledger(path) for path in paths]

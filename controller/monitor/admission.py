@@ -298,5 +298,5 @@ def refused_to(who: Who, command: str) -> HeadgateError | None:
     return Refused(
         f"{command} is not for the {who}",
         cause="a viewer's key looks and changes nothing",
-        hint="use an operator's key: --key FILE",
+        hint="use an operator's key: headgate context add NAME --key FILE",
     )

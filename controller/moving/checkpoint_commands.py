@@ -22,7 +22,7 @@ from headgate.topology_runtime.worker.keyed_state.state_snapshots import content
 SCHEMA = "headgate/checkpoints/v1"
 name_argument = click.argument("name")
 state_option = click.option(
-    "--state", "url", required=True, metavar="URL", help="As `--state-to` of the run."
+    "--state", "url", required=True, metavar="URL", help="As `up --state-to` of the run."
 )
 
 
@@ -186,5 +186,5 @@ def _unusable(url: str, error: OSError) -> InvalidInput:
     return InvalidInput(
         f"{url} cannot be used",
         cause=f"{type(error).__name__}: {error}",
-        hint="is it the URL of `--state-to`, and may this user read and write there?",
+        hint="is it the URL of `up --state-to`, and may this user read and write there?",
     )

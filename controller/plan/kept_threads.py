@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from headgate.controller.models.plans import Allocation, Placement, TaskAllocation
+from headgate.controller.models.plans import Allocation, Bundle, Placement, TaskAllocation
 from headgate.controller.plan.mappers.free_slots import Filling, Room
 from headgate.topology_runtime.api.cluster import Slot
 
+EMPTIEST = 2  # slots that a thread more is tried in
 MOST_SLOTS = 400  # above, it is not tried to put threads beside those of their task
 
 Threads = Mapping[str, int]
@@ -33,6 +34,40 @@ def kept_placements(
     for most in dict.fromkeys((len(here), most_slots)):
         for beside in (False, True) if most <= MOST_SLOTS else (False,):
             yield _Keeping(allocation, room, here, most, beside).placement(full)
+
+
+def grown(
+    there: Placement,
+    room: Room,
+    tasks: Sequence[str],
+    most_slots: int,
+    most_threads: int,
+    carries: Callable[[Placement], tuple[float, Mapping[Slot, float]]],
+    rate_tps: float,
+) -> Placement | None:
+    """What is `there` with the fewest threads more, found one by one, that carry this rate: each time the one of these
+    tasks, in one of the emptiest of so many slots, with which most is carried. carries: the rate of a placement, and
+    which part of its CPU each slot uses. None where so many threads do not do."""
+    threads = Counter({(bundle.slot, bundle.task): bundle.threads for bundle in there.bundles})
+    if not {slot for slot, _ in threads} <= set(room.slots()):
+        return None
+    turn = _in_turn(room, there.by_slot(), most_slots)
+    carried_tps, used = carries(there)
+    placement = there
+    for _ in range(most_threads):
+        if carried_tps >= rate_tps:
+            return placement
+        emptiest = sorted(turn, key=lambda slot: round(used.get(slot, 0.0), 6))[:EMPTIEST]  # stable
+        tried = (placed_at(threads + Counter({(slot, task): 1})) for task in tasks for slot in emptiest)
+        placement, (carried_tps, used) = max(
+            ((one, carries(one)) for one in tried), key=lambda found: found[1][0]
+        )
+        threads = Counter({(bundle.slot, bundle.task): bundle.threads for bundle in placement.bundles})
+    return placement if carried_tps >= rate_tps else None
+
+
+def placed_at(threads: Mapping[tuple[Slot, str], int]) -> Placement:
+    return Placement(tuple(Bundle(slot, task, many) for (slot, task), many in sorted(threads.items())))
 
 
 class _Keeping:

@@ -232,11 +232,14 @@ def with_rising_needs(request: PlanRequest) -> PlanRequest:
     return replace(request, models={name: rising(model) for name, model in request.models.items()})
 
 
+LOWER = "allow more VMs, or a lower rate: `headgate plan … --max-rate` finds what these carry"
+
+
 def too_much(request: PlanRequest, usable: int, cause: str, why: Infeasible | None = None) -> Infeasible:
     return Infeasible(
         f"no plan for {significant(request.rate_tps, 6)} rows/s fits into {counted(usable, 'slot')}",
         cause=cause,
-        hint=why.hint if why is not None and why.hint else "allow more VMs, or plan for a lower rate",
+        hint=why.hint if why is not None and why.hint else LOWER,
         faults=why.faults if why is not None else (),
     )
 

@@ -3,8 +3,9 @@ is (ours). Pure.
 
  1. A rate within `NEAR` of the one that the plan in force was counted for moves nothing, where that plan is predicted
     to carry it.
- 2. Of a new plan's counts those placements are looked at too that keep what runs (`kept_threads`): the one with the
-    fewest moves is taken that is as good: sound, in no more slots, at no higher cost, carrying as much.
+ 2. Of a new plan's counts those placements are looked at too that keep what runs (`kept_threads`), at a higher rate
+    also what runs with a few threads more: the one with the fewest moves is taken that is as good: sound, in no more
+    slots, at no higher cost, carrying as much.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ from msgspec.structs import replace
 from headgate.controller.models.plan_data import models_digest, with_id
 from headgate.controller.models.plans import Allocation, Placement, Plan, usd_per_hour
 from headgate.controller.models.task_models import unknown_tasks
-from headgate.controller.plan.kept_threads import kept_placements
+from headgate.controller.plan.kept_threads import grown, kept_placements
 from headgate.controller.plan.latency_limit import is_in_time
 from headgate.controller.plan.plan_moves import moves, started
-from headgate.controller.plan.plan_steps import allocated, planned, predicted
-from headgate.controller.plan.planner import COUNTED, ENOUGH, RISE
+from headgate.controller.plan.plan_steps import planned, predicted
+from headgate.controller.plan.planner import COUNTED, ENOUGH
 from headgate.controller.plan.planning_request import PlanRequest, room_of
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.slot_fit import overfull_slots
@@ -28,9 +29,9 @@ from headgate.controller.plan.predict.state_memory import in_slots
 from headgate.controller.plan.predict.vm_links import overfull
 from headgate.controller.plan.schedulers import MAPPERS
 from headgate.controller.plan.verifier import faults_of
-from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.api.cluster import Slot
 
-RISES = 6  # tenths by which more threads are counted than the mapper's own plan has
+MOST_TRIED = 20_000  # bundles that are looked at, to put threads beside what runs: about 2 s
 NEAR = 0.05  # relative: a rate that differs by so little is the same
 
 
@@ -94,33 +95,52 @@ def _for_rate(request: PlanRequest, present: Plan) -> Plan:
 def moving_least(request: PlanRequest, plan: Plan, present: Plan, there: Placement) -> Plan:
     """The plan, or one that is as good and moves fewer of the threads that are `there`: of as many threads, or of as
     many as a higher rate needs, since those that stay are not where a mapper would have them. At a higher rate it may
-    take the slots that the plan in force has."""
-    if MAPPERS[plan.mapper].steady or unknown_tasks(request.topology, request.models):
+    take the slots that the plan in force has; of a `steady` mapper, the fewest all the same."""
+    steady, rises = MAPPERS[plan.mapper].steady, request.rate_tps > present.rate_tps
+    if (steady and not rises) or unknown_tasks(request.topology, request.models):
         return plan
     asked = _as_planned(request, plan)
-    limit = plan if request.rate_tps <= present.rate_tps else _larger(plan, present)
+    limit = _larger(plan, present) if rises and not steady else plan
     room, best, least = room_of(asked), plan, moves(plan.placement, there)
-    counted = (plan.allocator, plan.mapper) == COUNTED
-    for step in range(1 if counted else RISES + 1):
-        allocation = plan.allocation
-        if step:
-            counted_tps = allocation.rate_tps / allocation.margin * RISE**step
-            try:
-                again = allocated(replace(asked, rate_tps=counted_tps), plan.allocation.slot_speed)
-                allocation = _counted_for(asked, plan, again)
-            except Infeasible:
-                break
-        for placement in kept_placements(allocation, room, there, limit.slots.used):
-            many = moves(placement, there)
-            if many >= least:
-                continue
-            kept = sum(task.threads for task in allocation.tasks) - started(placement, there)
-            other = planned(asked, replace(allocation, kept=kept), placement, plan.slots.extra)
-            if _as_good(asked, other, plan, limit):
-                least, best = many, other
-        if best is not plan:
-            break
+    found = [
+        (plan.allocation, one) for one in kept_placements(plan.allocation, room, there, limit.slots.used)
+    ]
+    if rises:
+        found += _grown(asked, plan, there, limit.slots.used, least)
+    for allocation, placement in found:
+        many = moves(placement, there)
+        if many >= least:
+            continue
+        kept = sum(task.threads for task in allocation.tasks) - started(placement, there)
+        other = planned(asked, replace(allocation, kept=kept), placement, plan.slots.extra)
+        if _as_good(asked, other, plan, limit):
+            least, best = many, other
     return best
+
+
+def _grown(
+    request: PlanRequest, plan: Plan, there: Placement, most_slots: int, least: int
+) -> list[tuple[Allocation, Placement]]:
+    """What is there with a few threads more; nothing where that takes long to find."""
+    given = (*request.vms, *request.may_add)
+
+    def carries(placement: Placement) -> tuple[float, dict[Slot, float]]:
+        carrying = {bundle.slot.vm for bundle in placement.bundles}
+        vms = given if request.fixed else tuple(vm for vm in given if vm.vm in carrying)
+        found = predicted(request, placement, vms)
+        fits = all(use.memory <= 1 + TOLERANCE for use in found.slots)
+        return found.rate_tps * fits, {Slot(use.vm, use.slot): use.cpu for use in found.slots}
+
+    more = [task.task for task in plan.allocation.tasks if not task.static]
+    most = min(least - 1, MOST_TRIED // max(1, len(there.bundles) * len(more)))
+    placement = grown(there, room_of(request), more, most_slots, most, carries, _needed(request, plan))
+    if placement is None:
+        return []
+    counts = Counter[str]()
+    for bundle in placement.bundles:
+        counts[bundle.task] += bundle.threads
+    tasks = tuple(replace(task, threads=counts[task.task]) for task in plan.allocation.tasks)
+    return [(replace(plan.allocation, tasks=tasks), placement)]
 
 
 def _as_planned(request: PlanRequest, plan: Plan) -> PlanRequest:
@@ -136,23 +156,13 @@ def _as_planned(request: PlanRequest, plan: Plan) -> PlanRequest:
     )
 
 
-def _counted_for(request: PlanRequest, plan: Plan, allocation: Allocation) -> Allocation:
-    """An allocation for a higher rate, said to be for the rate in question."""
-    rates = {task.task: task.rate_tps for task in plan.allocation.tasks}
-    tasks = tuple(replace(task, rate_tps=rates[task.task]) for task in allocation.tasks)
-    return replace(allocation, tasks=tasks)
-
-
 def _larger(plan: Plan, present: Plan) -> Plan:
     return present if present.slots.used > plan.slots.used else plan
 
 
 def _as_good(request: PlanRequest, other: Plan, plan: Plan, limit: Plan) -> bool:
-    needed_tps = min(request.rate_tps, plan.prediction.rate_tps)
-    if (request.allocator, request.mapper) != COUNTED:
-        needed_tps = min(ENOUGH * request.rate_tps, plan.prediction.rate_tps)
     return (
-        other.prediction.rate_tps >= needed_tps * (1 - TOLERANCE)
+        other.prediction.rate_tps >= _needed(request, plan)
         and other.slots.used <= limit.slots.used
         and usd_per_hour(other.vms) <= max(usd_per_hour(plan.vms), usd_per_hour(limit.vms))
         and len(other.vms) <= max(len(plan.vms), len(limit.vms))
@@ -161,6 +171,13 @@ def _as_good(request: PlanRequest, other: Plan, plan: Plan, limit: Plan) -> bool
         and not overfull(other, request.topology)
         and not faults_of(other, request.topology, request.models)
     )
+
+
+def _needed(request: PlanRequest, plan: Plan) -> float:
+    """The rate that a plan in the place of this one has to carry."""
+    whole = (request.allocator, request.mapper) == COUNTED or MAPPERS[request.mapper].steady
+    part = 1.0 if whole else ENOUGH
+    return min(part * request.rate_tps, plan.prediction.rate_tps) * (1 - TOLERANCE)
 
 
 def _in_place(request: PlanRequest, placement: Placement) -> int:

@@ -146,7 +146,7 @@ def words_of(removed: tuple[Old, ...]) -> str:
     names = ", ".join(old.folder.name for old in removed[:5]) + (", …" if len(removed) > 5 else "")
     size_mb = sum(old.size_bytes for old in removed) / 1e6
     runs = "1 old trace" if len(removed) == 1 else f"{len(removed)} old traces"
-    return f"removed {runs}, {size_mb:,.1f} MB ({names}): --trace-keep"
+    return f"removed {runs}, {size_mb:,.1f} MB ({names}): --set trace-keep"
 
 
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -272,7 +272,7 @@ class Recorder:
             self._tell(words_of(removed))
         if gone := shorten(self._directory, self._keep):
             self._tell(
-                f"this run's trace is too large: {counted(gone, 'old part')} of it had to go (--trace-keep)"
+                f"this run's trace is too large: {counted(gone, 'old part')} of it had to go (--set trace-keep)"
             )
 
     def _take(self) -> bool:

@@ -103,7 +103,7 @@ def _pieces(folder: Path) -> tuple[tuple[Piece, ...], bool]:
         raise InvalidInput(
             f"{folder} cannot be replayed: its beginning is gone",
             cause=f"the first {counted(first - 1, 'part')} of {INPUTS} were removed",
-            hint="keep more of long runs (--set trace-keep=gb=N)",
+            hint="keep more of long runs (`up --set trace-keep=gb=N`)",
         )
     found: list[Piece] = []
     torn: Path | None = None

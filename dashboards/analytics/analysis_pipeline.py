@@ -221,9 +221,9 @@ def _check(found: Found, left: list[LeftOut], strict: bool) -> None:
 
 def _refuse(left: Sequence[LeftOut]) -> None:
     raise InvalidInput(
-        f"{counted(len(left), 'file')} cannot be used, and --strict leaves none out",
+        f"{counted(len(left), 'file')} cannot be used, and --set strict=yes leaves none out",
         faults=_faults(left),
-        hint="without --strict they are listed and left out",
+        hint="without --set strict=yes they are listed and left out",
     )
 
 

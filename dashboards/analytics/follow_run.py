@@ -153,7 +153,7 @@ def claim(to: DataPlace, run: TraceRun) -> None:
             f"{to.uri} does not follow {run.key}",
             cause=f"its checkpoint is of {of}"
             + (", started at another time" if known.get("run") == run.key else ""),
-            hint=f"--to ANOTHER, or delete {file.parent.uri}",
+            hint=f"--output ANOTHER, or delete {file.parent.uri}",
         )
 
 

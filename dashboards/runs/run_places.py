@@ -85,7 +85,7 @@ class Places:
         if (self.state / "controller").exists():
             raise Conflict(
                 f"{self.state} holds the state of another run",
-                hint=f"name a new --state-dir, or go on: `headgate up --resume --state-dir {self.state}`",
+                hint=f"a new folder (`up --state-dir DIR`), or go on: `headgate up --resume --state-dir {self.state}`",
             )
 
     def remove(self) -> None:

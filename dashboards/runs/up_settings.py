@@ -121,7 +121,7 @@ def parse_rate_scale(text: str | None) -> float | Literal["auto"] | None:
     except ValueError:
         scale = math.nan
     if not (math.isfinite(scale) and scale > 0):
-        raise UsageError(f"--rate-scale: {text!r} is neither a number above 0 nor auto")
+        raise UsageError(f"rate scale {text!r} is neither a number above 0 nor auto")
     return scale
 
 
@@ -129,7 +129,7 @@ def check(settings: UpSettings) -> UpSettings:
     """The same settings; raises UsageError with everything that does not go together."""
     faults = []
     if settings.peak_tps is not None and settings.rate_scale is not None:
-        faults.append("--set peak and --rate-scale both scale the rates: give one")
+        faults.append("peak and rate scale both scale the rates: give one")
     if not 0 < settings.slot_cores <= 1:
         faults.append(f"--slot-cores: {settings.slot_cores:g} is not above 0 and at most 1")
     if settings.dashboard_port and not settings.dashboard:

@@ -262,7 +262,7 @@ def replay(
     """
     named = bool(numbers) + (task is not None) + everything
     if named > 1 or (not named and trace is None):
-        hint = "either their IDs, or --task TASK, or --all; of an earlier run: --from TRACE"
+        hint = "either their IDs, or --task TASK, or --all; of an earlier run: --trace TRACE"
         raise UsageError("no dead letters named", hint=hint)
     skip = flags["skip_unreadable"]
     parts, left_out = _parts_of(trace, numbers, task, skip) if trace is not None else ([], 0)
@@ -383,5 +383,5 @@ def _say(done: dict[str, Any], count: int, left_out: int, output: Format) -> Non
     if waiting:
         raise CheckFailed(
             f"the run ended before {waiting:,} of {count:,} rows were done",
-            hint="they are dead letters still: replay them into another run with --from TRACE",
+            hint="they are dead letters still: `headgate deadletter replay --trace TRACE` in another run",
         )

@@ -32,7 +32,7 @@ def has_ended(where: str | None) -> Unreachable | None:
 
 def _kept(state: Path) -> str:
     """Of a run that `up` did not start."""
-    return f"headgate checkpoint create NAME --state URL --state-dir {state}, with the URL of its --state-to"
+    return f"headgate checkpoint create NAME --state URL --state-dir {state}, with its URL (`up --state-to`)"
 
 
 def _summary(state: Path) -> dict[str, Any] | None:

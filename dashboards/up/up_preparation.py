@@ -130,7 +130,7 @@ def check_files(settings: UpSettings) -> None:
     """Whatever is wrong with what was named, before anything starts. Raises InvalidInput, UsageError."""
     if settings.rates is not None:
         rates.read(settings.rates, 1.0, settings.time_scale or 1.0)
-    for option, file in {"--set run-plan": settings.plan, "--set season": settings.season}.items():
+    for option, file in {"--plan": settings.plan, "--set season": settings.season}.items():
         if file is not None and not os.access(file, os.R_OK):
             raise InvalidInput(f"{option}: {file} cannot be read", hint="name a file that is there")
     if settings.models is not None and not settings.models.is_dir():
@@ -166,7 +166,7 @@ def demo_scaled(settings: UpSettings, found: Rates) -> str:
         return ""
     return (
         f"the demo has at most {significant(found.max_tps, 3)} rows/s here, {rates.AUTO_SHARE:.0%} of what "
-        f"these slots carry (elsewhere up to {significant(usual, 3)}; --peak R asks for others)"
+        f"these slots carry (elsewhere up to {significant(usual, 3)}; --set peak=R asks for others)"
     )
 
 

@@ -55,7 +55,7 @@ def run(context: click.Context, /, **options: Any) -> None:
     Of a controller that several topologies share it is a list, with a page for each.
 
     On loopback anybody on this machine may look, and changing something needs the token, which is part of the address
-    that is printed (or stands in --token-file). Off it looking needs the token too.
+    that is printed (or stands in --set token-file=FILE). Off it looking needs the token too.
     """
     from headgate.topology_runtime.platform.processes import die_with
 
@@ -65,7 +65,7 @@ def run(context: click.Context, /, **options: Any) -> None:
     if options["trace"] is not None and options["controller"] is not None:
         raise UsageError("--controller and --trace: give one")
     if options["speed"] is not None and options["trace"] is None:
-        raise UsageError("--speed goes with --trace")
+        raise UsageError("--set speed goes with --trace")
     start(options, context.meta[WORDS])
 
 
@@ -136,9 +136,9 @@ def page_of(name: str, options: dict[str, Any], words: Sequence[str], token: Pat
 
 def listening_of(options: dict[str, Any]) -> Listening:
     """Off loopback only with TLS. Raises UsageError."""
-    at = listening(options["listen"], options["advertise"])
+    at = listening(options["listen"], options["advertise"], told_as="--set advertise=")
     if at.off_loopback and not options["tls"] and options["certificate"] is None:
-        told = f" --advertise {options['advertise']}" if options["advertise"] else ""
+        told = f" --set advertise={options['advertise']}" if options["advertise"] else ""
         raise UsageError(
             f"--listen {at.listen}: the page would go to other machines unencrypted, and its token with it",
             hint=f"headgate dashboard run --listen {at.listen}{told} --tls",

@@ -118,9 +118,9 @@ def listening(port: int, host: str = LOOPBACK) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         return socket.create_server(address, family=family, backlog=1024)
     except OSError as error:
-        hint = "choose another --port, or stop what uses it"
+        hint = "another port (`dashboard run --port N`, `up --set dashboard-port=N`), or stop what uses it"
         if not isinstance(error, socket.gaierror) and error.errno == errno.EADDRNOTAVAIL:
-            hint = f"--listen is an address of this machine: --listen 0.0.0.0 --advertise {host}"
+            hint = f"--listen is an address of this machine: --listen 0.0.0.0 --set advertise={host}"
         raise Unreachable(f"cannot listen on {host}:{port}", cause=error.strerror, hint=hint) from error
 
 

@@ -4,13 +4,17 @@ that has proved itself."""
 
 from __future__ import annotations
 
+import re
+from typing import Any
+
 import pytest
 from enactment_world import TOPOLOGY, World, vm
 from msgspec.structs import replace
 
 from headgate.controller.analyze.slot_troubles import LEFT_OUT_S, UNBUILT_S, roomier
 from headgate.controller.models.task_models import memory
-from headgate.topology_runtime.api.cluster import Slot
+from headgate.dashboards import headgate_command as cli
+from headgate.topology_runtime.api.cluster import SLOT_MEMORY_BYTES, Slot
 from headgate.topology_runtime.wire import messages as m
 
 HOW = "out of memory, its slot has 512 MiB: signal 9 (SIGKILL)"
@@ -33,6 +37,12 @@ def starve(world: World, slot: Slot) -> None:
     one.kill_worker(slot.number)
     one.workers[slot].last_exit = HOW
     world.run(1.0)
+
+
+def taken_by_up(text: str) -> dict[str, Any]:
+    """What `up` makes of the line that a text advises between ` and `."""
+    (line,) = re.findall("`up ([^`]*)`", text)
+    return cli.load("up").make_context("up", ["flow.py:flow", *line.split()]).params
 
 
 def test_a_plan_under_which_nothing_is_done_is_not_committed_until_it_is() -> None:
@@ -110,21 +120,23 @@ def test_a_slot_that_ran_out_of_memory_gets_fewer_threads() -> None:
     assert world.rollout.reason == "out_of_memory"
     slots = [t.slot for t in world.rollout.threads if not t.leaving]
     assert max(map(slots.count, slots)) < before
-    assert "ran out of memory 2 times" in world.loop.knowledge.alarms[f"memory {slot}"]
+    alarm = world.loop.knowledge.alarms[f"memory {slot}"]
+    assert "ran out of memory 2 times" in alarm
+    given = taken_by_up(alarm)
+    assert given["slot_memory_bytes"] > SLOT_MEMORY_BYTES, "more than the slot has"
     world.run(400)
     assert f"memory {slot}" not in world.loop.knowledge.alarms
 
 
-def test_one_thread_that_does_not_fit_alone_calls_for_larger_slots() -> None:
-    world = World(vms=(vm("vm1", 3),), rate_tps=40.0).start().until("committed")
-    slot = next(t.slot for t in world.rollout.threads if t.task == "work")
-    threads = [t for t in world.rollout.threads if t.slot == slot]
-    epoch = world.durable.next_epoch
+def test_where_no_slot_is_left_for_fewer_threads_larger_ones_are_advised() -> None:
+    world = World(vms=(vm("vm1", 1),), rate_tps=40.0).start().until("committed")
+    slot, epoch = world.rollout.threads[0].slot, world.durable.next_epoch
     for _ in range(2):
         starve(world, slot)
-    if len(threads) == 1:
-        assert world.durable.next_epoch == epoch
-        assert "give larger slots" in world.loop.knowledge.alarms[f"memory {slot}"]
+    assert world.durable.next_epoch == epoch
+    assert (
+        "no slots are left for fewer there; larger slots: " in world.loop.knowledge.alarms[f"memory {slot}"]
+    )
 
 
 def test_memory_beyond_a_model_counts_for_each_thread() -> None:

@@ -132,7 +132,7 @@ def test_off_loopback_they_are_told_by_https_or_by_a_flag(words, tmp_path, monke
             run([*words, "--metrics-port", "0", *options])
         assert (
             refused.value.hint is None
-            or "--metrics-" in refused.value.hint
+            or "--set metrics-" in refused.value.hint
             or "a name or" in refused.value.hint
         )
     assert list(tmp_path.iterdir()) == []

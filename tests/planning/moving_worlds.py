@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -47,7 +47,7 @@ def topology_of(rng: random.Random, keyed: bool = False) -> Topology:
     return Topology("world", tuple(tasks), (*edges, *(Edge(name, "sink") for name in ends)))
 
 
-def worlds(pair: str, seeds: range, keyed: bool = False) -> Iterator[tuple[int, PlanRequest]]:
+def worlds(pair: str, seeds: Iterable[int], keyed: bool = False) -> Iterator[tuple[int, PlanRequest]]:
     allocator, mapper = pair_of(pair)
     for seed in seeds:
         rng = random.Random(seed)

@@ -429,13 +429,13 @@ def test_the_recorder_removes_and_says_so(tmp_path: Path) -> None:
     said: list[str] = []
     run = {"schema": "headgate/trace/v1"}
     Recorder(tmp_path / "new", run, keep=Keep(runs=1), tell=said.append).close()
-    assert said == ["removed 1 old trace, 2.5 MB (old): --trace-keep"]
+    assert said == ["removed 1 old trace, 2.5 MB (old): --set trace-keep"]
     assert left(tmp_path / "new") == ["new"]
 
 
 def test_many_are_said_in_few_words(runs: Path) -> None:
     words = words_of(remove_old(runs, Keep(runs=1), NOW_S))
-    assert words == "removed 10 old traces, 0.0 MB (run-10, run-9, run-8, run-7, run-6, …): --trace-keep"
+    assert words == "removed 10 old traces, 0.0 MB (run-10, run-9, run-8, run-7, run-6, …): --set trace-keep"
 
 
 @pytest.mark.parametrize(

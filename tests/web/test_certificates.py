@@ -96,8 +96,8 @@ def test_a_given_pair_that_will_not_do_is_refused_with_what_to_do(tmp_path: Path
     nonsense.chmod(0o600)
     for one, secret, host, what, hint in (
         (file, other, "page.example", "is not the key of", "made together"),
-        (file, key, "10.0.0.5", "is not for 10.0.0.5", "--advertise page.example"),
-        (file, key, "page.example.org", "is not for page.example.org", "--advertise page.example"),
+        (file, key, "10.0.0.5", "is not for 10.0.0.5", "advertise page.example"),
+        (file, key, "page.example.org", "is not for page.example.org", "advertise page.example"),
         (file, locked, "page.example", "is encrypted", "openssl pkey -in"),
         (nonsense, key, "page.example", "holds no certificate", "PEM"),
         (file, nonsense, "page.example", "holds no key", "PEM"),

@@ -47,7 +47,7 @@ def travelling(
         raise BadPackage(
             "params name files that other hosts do not have",
             faults=faults[:FAULTS_TOLD],
-            hint=f"put them below {root}; or, of one that is on every host: --on-every-host TASK.PARAM",
+            hint=f"put them below {root}; or, of one that is on every host: --set on-every-host=TASK.PARAM",
         )
     return named
 

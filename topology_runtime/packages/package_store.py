@@ -54,7 +54,7 @@ class PackageStore:
             fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
             os.close(self._lock)
-            hint = "give each agent a folder of its own: --packages DIR"
+            hint = "give each agent a folder of its own: --set packages=DIR"
             raise Conflict(f"another process uses the packages in {folder}", hint=hint) from error
         for left in folder.glob(f"{NEW}*"):  # of a process that ended meanwhile
             shutil.rmtree(left)

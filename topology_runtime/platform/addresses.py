@@ -32,20 +32,22 @@ class Listening(msgspec.Struct, frozen=True):
 
 
 def listening(
-    listen: str | None, advertise: str | None, here: str = "--listen", told_as: str = "--advertise"
+    listen: str | None, advertise: str | None, here: str = "--listen ", told_as: str = "--advertise "
 ) -> Listening:
     """Of the two options. Raises UsageError for what is no host, and when nobody could find who listens everywhere."""
     found = listen or LOOPBACK
     told = {here: found, told_as: advertise or found}
-    faults = [f"{option}: {host!r} is no host" for option, host in told.items() if not is_host(host)]
+    faults = [
+        f"{option.rstrip(' =')}: {host!r} is no host" for option, host in told.items() if not is_host(host)
+    ]
     if faults:
         raise UsageError(
             "these addresses cannot be", faults=faults, hint="a name or an address: 10.0.0.1, fd00::1"
         )
     if advertise is None and is_everywhere(found):
-        raise UsageError(f"{here} {found} is no address that others could connect to", hint=f"{told_as} HOST")
+        raise UsageError(f"{here}{found} is no address that others could connect to", hint=f"{told_as}HOST")
     if advertise is not None and is_everywhere(advertise):
-        raise UsageError(f"{told_as} {advertise} is no address that others could connect to")
+        raise UsageError(f"{told_as}{advertise} is no address that others could connect to")
     return Listening(found, advertise or found)
 
 

@@ -60,7 +60,7 @@ def own_certificate(folder: Path, names: tuple[str, ...], now: datetime | None =
         write_private(path, _made(names, now))
     except OSError as error:
         raise InvalidInput(
-            f"a certificate cannot be written to {path}", cause=error.strerror, hint="give --certificate"
+            f"a certificate cannot be written to {path}", cause=error.strerror, hint="give one of your own"
         ) from error
     return _read(path, path, own=True)
 
@@ -70,13 +70,14 @@ def given_certificate(file: Path, key: Path, host: str, now: datetime | None = N
     found, now = _read(file, key, own=False), now or datetime.now(UTC)
     if now >= found.until:
         raise InvalidInput(
-            f"the certificate {file} ended on {found.until:%Y-%m-%d}", hint="have it renewed, or use --tls"
+            f"the certificate {file} ended on {found.until:%Y-%m-%d}",
+            hint="have it renewed, or have one made here",
         )
     if not any(holds_for(name, host) for name in found.names):
         raise InvalidInput(
             f"the certificate {file} is not for {host}",
             cause=f"it is for {', '.join(found.names) or 'nobody'}",
-            hint=f"--advertise {found.names[0]}" if found.names else "have one made with subjectAltName",
+            hint=f"advertise {found.names[0]}" if found.names else "have one made with subjectAltName",
         )
     return found
 
@@ -89,7 +90,7 @@ def server_context(certificate: Certificate) -> ssl.SSLContext:
         context.load_cert_chain(certificate.file, certificate.key)
     except (OSError, ssl.SSLError) as error:
         raise InvalidInput(
-            f"the certificate {certificate.file} cannot be used", cause=str(error), hint="--tls makes one"
+            f"the certificate {certificate.file} cannot be used", cause=str(error), hint="have one made here"
         ) from error
     return context
 

@@ -65,13 +65,13 @@ def metrics_at(options: dict[str, Any]) -> MetricsAt | None:
     at = _listening(host, advertise, plain)
     if port is None:
         return None
-    certificate = certificate_of(at, tls, file, key, "--metrics-")
+    certificate = certificate_of(at, tls, file, key, "metrics-")
     if certificate is not None and plain:
-        raise UsageError("--metrics-plain goes with no certificate")
+        raise UsageError("--set metrics-plain goes with no certificate")
     if at.off_loopback and certificate is None and not plain:
         raise UsageError(
-            f"--metrics-host {host}: metrics would go to other machines unencrypted",
-            hint="--metrics-tls, or --metrics-plain if that network is to be trusted",
+            f"--set metrics-host={host}: metrics would go to other machines unencrypted",
+            hint="--set metrics-tls=yes, or --set metrics-plain=yes if that network is to be trusted",
         )
     return MetricsAt(host, port, certificate)
 
@@ -80,11 +80,11 @@ def _listening(host: str, advertise: str | None, plain: bool) -> Listening:
     """Plain ones may be told everywhere: no certificate has to name an address."""
     if plain and is_everywhere(host) and advertise is None:
         return Listening(host, host)
-    return listening(host, advertise, "--metrics-host", "--metrics-advertise")
+    return listening(host, advertise, "--set metrics-host=", "--set metrics-advertise=")
 
 
 def certificate_of(
-    at: Listening, tls: bool, file: Path | None, key: Path | None, prefix: str = "--"
+    at: Listening, tls: bool, file: Path | None, key: Path | None, prefix: str = ""
 ) -> Certificate | None:
     """The one that the options name or have made; None without. Raises UsageError, InvalidInput."""
     if (file is None) != (key is None):

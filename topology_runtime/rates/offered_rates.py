@@ -237,12 +237,10 @@ def _invalid(where: str, faults: list[str]) -> InvalidInput:
 def _scale(scale: RateScale, highest: float, capacity_tps: Callable[[], float] | None) -> float:
     if scale == "auto":
         if capacity_tps is None:
-            raise InvalidInput("--rate-scale auto cannot be used here", cause="the capacity is not known")
+            raise InvalidInput("rate scale auto cannot be used here", cause="the capacity is not known")
         return AUTO_SHARE * capacity_tps() / highest if highest > 0 else 1.0
     if not (math.isfinite(scale) and scale > 0):
-        raise InvalidInput(
-            "invalid rate scale", faults=[f"--rate-scale: {scale:g} is not a finite number above 0"]
-        )
+        raise InvalidInput("invalid rate scale", faults=[f"{scale:g} is not a finite number above 0"])
     return scale
 
 

@@ -130,7 +130,7 @@ def learned_of(series: Sequence[Floats], period_s: float | None, waited: Waited)
         raise InvalidInput(
             f"a period of {found_s:g} s cannot be learned from {len(longest)} s",
             cause=f"{WHOLE_PERIODS} whole periods are needed",
-            hint="give more data, or --period",
+            hint="give more data, or a shorter period",
         )
     if not SHORTEST_S <= found_s <= LONGEST_S:
         raise InvalidInput(
@@ -155,7 +155,7 @@ def _period(rates: Floats, waited: Waited) -> float:
         raise InvalidInput(
             f"there is no season in {len(rates)} s of rates",
             cause="at no time apart do they resemble themselves, over at least two periods",
-            hint="give more data, or --period",
+            hint="give more data, or a shorter period",
         )
     longest_s = min(LONGEST_S, len(rates) / WHOLE_PERIODS)
     best_s, least, learn_s = shortest_s, math.inf, int(LEARNED_SHARE * len(rates))

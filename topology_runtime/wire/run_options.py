@@ -33,12 +33,12 @@ class DataPlaneSettings(msgspec.Struct, frozen=True):
     switch_interval_s: float = 0.005
 
 
-# ── How many traces of a topology are kept: what `--trace-keep` says, as one value. Pure ────────────────
+# ── How many traces of a topology are kept: what `trace-keep` says, as one value. Pure ────────────────
 
 ALL = "all"
 DEFAULT_KEEP = "runs=100,gb=20"
 GB = 10**9
-KEEP_HINT = "say for example --trace-keep runs=100,gb=20,days=90, or all"
+KEEP_HINT = "say for example --set trace-keep=runs=100,gb=20,days=90, or all"
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ def task_level_mapper(allocation: Allocation, room: Room) -> Placement:
     if pairs > MOST_PAIRS:
         raise Infeasible(
             f"task-level looks at every pair of threads, and {pairs:,} are more than {MOST_PAIRS:,}",
-            hint="--mapper top-down looks at pairs of tasks",
+            hint="mapper top-down looks at pairs of tasks",
         )
     return _grouped(allocation, room, task_level)
 

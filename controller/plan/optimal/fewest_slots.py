@@ -61,7 +61,7 @@ def optimal_allocator(topology: Topology, models: Mapping[str, Model], rate_tps:
     if usual.slots > MOST_SLOTS:
         most, needed = counted(MOST_SLOTS, "slot"), significant(usual.slots, 6)
         what = f"mixes are looked for where MBA needs at most {most}, not {needed}"
-        raise Infeasible(what, hint="--allocator mba plans for more")
+        raise Infeasible(what, hint="allocator mba plans for more")
     packed = _packed(usual)
     least = _least(topology, models, usual)
     slots, late = packed, False

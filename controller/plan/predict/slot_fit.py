@@ -6,7 +6,6 @@ another size are refused. A model that does not say in what slot it was measured
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -20,6 +19,7 @@ from headgate.controller.plan.predict.state_memory import in_slots
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.topology_runtime.wording import larger_slots
 
 # ── Memory that a placement holds in each slot, what tasks import counted once. Pure ────────────────────
 #
@@ -63,13 +63,8 @@ def memory_of_tasks(topology: Topology, models: Mapping[str, Model], vms: Iterab
     if 0 < size <= worker_bytes:
         slot, worker = size / MIB, worker_bytes / MIB
         what = f"a slot has {slot:,.0f} MiB of memory, a worker without tasks takes {worker:,.0f}"
-        raise Infeasible(what, hint=_larger(worker_bytes))
+        raise Infeasible(what, hint=larger_slots(worker_bytes))
     return 1.0 - worker_bytes / size if size else 1.0
-
-
-def _larger(needed_bytes: float) -> str:
-    size = math.ceil(1.1 * needed_bytes / MIB) << 20
-    return f"larger slots: `up --set slot-memory={size}`, or `slot_memory` in the hosts file"
 
 
 def within_memory(topology: Topology, models: Mapping[str, Model], room: float) -> dict[str, Model]:
@@ -92,7 +87,9 @@ def within_memory(topology: Topology, models: Mapping[str, Model], room: float) 
             f"task {name!r} holds {holds / MIB:,.0f} MiB in one thread, a slot has {room * size / MIB:,.0f}"
         )
     if faults:
-        raise Infeasible("no slot has the memory that a task holds", faults=faults, hint=_larger(largest))
+        raise Infeasible(
+            "no slot has the memory that a task holds", faults=faults, hint=larger_slots(largest)
+        )
     return found
 
 
@@ -163,7 +160,7 @@ def refuse_overfull(
         sizes = {vm.vm: vm.slot_memory_bytes for vm in vms}
         held = held_memory(placement, topology, models, vms, states)
         most = max(part * sizes[slot.vm] for slot, part in held.items())
-        raise Infeasible(what, faults=faults, hint=f"more slots, or {_larger(most)}")
+        raise Infeasible(what, faults=faults, hint=f"more slots, or {larger_slots(most)}")
 
 
 def beside_worker(

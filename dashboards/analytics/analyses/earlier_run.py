@@ -51,7 +51,7 @@ def compared_with(traces: Sequence[str], against: str | None, analyse: Analyse, 
         runs, _ = trace_runs.find([against])
         if len(runs) != 1:
             raise UsageError(
-                f"--against {against}: {counted(len(runs), 'run')} can be read there, and it takes one",
+                f"--set against={against}: {counted(len(runs), 'run')} can be read there, and it takes one",
                 hint="name the folder of a run: traces/TOPOLOGY/RUN",
             )
         return ComparedWith((_figures(runs[0], analyse, tell),), named=True)

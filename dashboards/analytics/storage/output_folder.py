@@ -75,7 +75,9 @@ def _locked(folder: Path) -> int:
             continue
         except OSError as error:
             raise HeadgateError(
-                f"nothing can be written to {folder}", cause=error.strerror, hint="another folder: --to DIR"
+                f"nothing can be written to {folder}",
+                cause=error.strerror,
+                hint="another folder: --output DIR",
             ) from error
         try:
             fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -107,7 +109,7 @@ def _conflict(folder: Path) -> Conflict:
     return Conflict(
         f"another analysis is writing to {folder}",
         cause=cause,
-        hint="wait until it has ended, or --to ANOTHER",
+        hint="wait until it has ended, or --output ANOTHER",
     )
 
 
@@ -160,5 +162,5 @@ def full(to: DataPlace, cause: str) -> HeadgateError:
     return HeadgateError(
         f"the analysis in {to.path if to.local else to.uri} cannot be written",
         cause=f"{cause} (there, or in Spark's folder for what does not fit in memory)",
-        hint="make room, or --to DIR on another disk; what was curated is not curated again",
+        hint="make room, or --output DIR on another disk; what was curated is not curated again",
     )

@@ -95,9 +95,7 @@ def check(options: dict[str, Any]) -> None:
             f"{missing} is missing", hint="headgate lab advise TOPOLOGY --prometheus URL --query PROMQL"
         )
     many = options["past"] / max(options["step"], 1.0) > VALUES_MOST
-    steps = (
-        f"--past {options['past']:g} in steps of {options['step']:g} s is more than {VALUES_MOST:,} values"
-    )
+    steps = f"past {options['past']:g} in steps of {options['step']:g} s is more than {VALUES_MOST:,} values"
     check_numbers(options, (0.0, 1e9), [steps] if many else [])
 
 
@@ -173,7 +171,7 @@ def of_prometheus(options: dict[str, Any], output: Format) -> None:
             raise InvalidInput(
                 "there is nothing to advise on",
                 cause=follower.trouble or "no value",
-                hint="--past S, or another --query",
+                hint="--set past=S, or another --query",
             )
         source["value_age_s"] = age_s = round(follower.age_s(now_s), 3)
         source["sample_times_known"] = follower.taken_s is not None
@@ -182,7 +180,7 @@ def of_prometheus(options: dict[str, Any], output: Format) -> None:
             raise InvalidInput(
                 f"the last value is {age_s:,.0f} s old: nothing is advised",
                 cause="what is offered now is not known",
-                hint="see why the query gives nothing newer, or a larger --step",
+                hint="see why the query gives nothing newer, or a larger step (--set step=S)",
             )
         return tell_all(output, source, advisor, said, follower.began_s)
     tell(output, said, follower.began_s, now_s + follower.lag_s)

@@ -130,7 +130,7 @@ def backtest(rates: tuple[str, ...], output: Format, plot: Path | None, **option
     headgate lab backtest made:all
     headgate lab backtest rates.csv --set time-scale=144,720 -o json
     headgate lab backtest rates.csv --set skip=0,86400 --set take=86400 --policy foresight,flink
-    headgate lab backtest made:all --vary short_share=0.001,0.003,0.01"""
+    headgate lab backtest made:all --set vary=short_share=0.001,0.003,0.01"""
     from headgate.controller.planning_commands.plan_request import refuse_picture
     from headgate.lab.rate_policies.backtest_inputs import question_of
     from headgate.lab.rate_policies.policy_rules import DECIDERS, MEASURES, OURS, RULES
@@ -172,20 +172,20 @@ def curve_of(text: str) -> tuple[str, tuple[float, ...]]:
     hint = "--set vary=quiet_s=5,10,20"
     if name not in CONSTANTS:
         known = f"there are {', '.join(CONSTANTS)}{did_you_mean(name, CONSTANTS)}"
-        raise UsageError(f"--vary: there is no constant {name!r}", cause=known, hint=hint)
+        raise UsageError(f"vary: there is no constant {name!r}", cause=known, hint=hint)
     try:
         numbers = tuple(float(value) for value in values.split(","))
     except ValueError as error:
-        raise UsageError(f"--vary: {values!r} is no list of numbers", hint=hint) from error
+        raise UsageError(f"vary: {values!r} is no list of numbers", hint=hint) from error
     if not all(math.isfinite(number) and number >= 0 for number in numbers):
-        raise UsageError(f"--vary: {values!r} has a value that is not finite and at least 0", hint=hint)
+        raise UsageError(f"vary: {values!r} has a value that is not finite and at least 0", hint=hint)
     return name, numbers
 
 
 def check_scales(options: dict[str, Any]) -> None:
     """Raises UsageError, InvalidInput with every fault."""
     if options["peak"] is not None and options["rate_scale"] is not None:
-        raise UsageError("--peak and --rate-scale both scale the rates: give one")
+        raise UsageError("peak and rate-scale both scale the rates: give one")
     check_numbers(options, (1.0, 1e7))
 
 

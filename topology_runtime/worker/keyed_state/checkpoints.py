@@ -399,7 +399,7 @@ def check_fits(found: Checkpoint, topology: Topology, exactly_once: bool) -> Non
         raise InvalidInput(
             f"checkpoint {found.url} was made {word} exactly-once",
             cause="which rows its state knows depends on that",
-            hint=f"begin {word} --exactly-once",
+            hint=f"begin {word} `up --exactly-once`",
         )
 
 
