@@ -8,7 +8,7 @@ named workers only. Who manages what, everybody computes from the same desired s
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -108,9 +108,11 @@ class LatencyWatch:
         for word in early:
             self._take(word, now_ns)
 
-    def look(self, records: Mapping[int, int], now_ns: int, in_turn: Collection[int] = ()) -> None:
-        """Once a turn of the main thread. records: thread → the first word of its record in the meter; in_turn: threads
-        that take one frame after the other."""
+    def look(
+        self, records: Mapping[int, int], now_ns: int, in_turn: Callable[[int], bool] = lambda thread: False
+    ) -> None:
+        """Once a turn of the main thread. records: thread → the first word of its record in the meter; in_turn: does a
+        thread take one frame after the other?"""
         for word in taken(self._board.latency):
             self._take(word, now_ns)
         for reader in self._readers:
@@ -123,16 +125,15 @@ class LatencyWatch:
                 self._do(path.look(now_ns / NS), now_ns)
         if self._busy is not None and now_ns >= self._busy_ns:
             self._busy_ns = now_ns + LOOK_NS
-            self._pace(tuple(self._busy.look(self._counts(records, in_turn), now_ns)), now_ns)
+            one_by_one = {thread: at for thread, at in records.items() if in_turn(thread)}
+            self._pace(tuple(self._busy.look(self._counts(one_by_one), now_ns)), now_ns)
         if now_ns >= self._again_ns:
             self._again_ns = now_ns + AGAIN_NS
             self._lapse(now_ns)
             for path in self._own:
                 self._pace(path.wanted(), now_ns)
 
-    def _counts(
-        self, records: Mapping[int, int], in_turn: Collection[int]
-    ) -> dict[int, tuple[int, int, int, int]]:
+    def _counts(self, records: Mapping[int, int]) -> dict[int, tuple[int, int, int, int]]:
         """As `BusyThreads` takes them."""
         words = self._meter.words
         return {
@@ -143,7 +144,6 @@ class LatencyWatch:
                 words[at + mt.LATENCY_SUM_NS],
             )
             for thread, at in records.items()
-            if thread in in_turn
         }
 
     def now(self) -> tuple[PathNow, ...]:

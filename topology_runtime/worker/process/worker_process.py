@@ -279,7 +279,10 @@ class Worker:
             self.mirror.obey(self.state.desired.profile, self.threads.values(), monotonic_ns())
 
     def _look_at_latency(self, now_ns: int) -> None:
-        in_turn = {number for number, thread in self.threads.items() if thread.work.one_by_one}
+        def in_turn(number: int) -> bool:
+            thread = self.threads.get(number)
+            return thread is not None and thread.work.one_by_one
+
         self.latency.look(self.records, now_ns, in_turn)
         for number, thread in self.threads.items():
             thread.asked = self.latency.chained.get(number, NOBODY)
