@@ -241,7 +241,12 @@ def supply_of(asked: PlanWanted, base: Plan | None = None) -> Supply:
 
     def moved(plan: Plan) -> int:
         assert base is not None
-        return moves(based_on(plan, base, asked.topology, asked.request.fixed).placement, base.placement)
+        of = {"allocator": plan.allocator, "mapper": plan.mapper, "rate_tps": plan.rate_tps}
+        wanted = replace(asked, request=msgspec.structs.replace(asked.request, **of))
+        if wanted.as_it_is(base) is not None:
+            return 0
+        own = based_on(plan, base, asked.topology, asked.request.fixed)
+        return moves(wanted.moving_least(own, base).placement, base.placement)
 
     return Supply(
         asked.request, planned, highest, asked.sizes, asked.acquire, moved if base is not None else None

@@ -46,7 +46,7 @@ def test_all_vms_together_cost_no_more_than_they_may(cap: float | None, vms: int
     assert cap is None or vms == 2 or cost(world) <= cap + 1e-9
     world.acks_at_once = int(world.rollout.plan.prediction.rate_tps * 0.05)  # no more than the plan carries
     alarm = world.run(30).loop.knowledge.alarms.get("short", "")
-    assert bool(alarm) is (vms < 4) and ("--max-usd-per-hour" in alarm) is (vms < 4)
+    assert bool(alarm) is (vms < 4) and ("--set max-usd-per-hour" in alarm) is (vms < 4)
 
 
 def test_what_agents_tell_of_their_price_counts() -> None:

@@ -167,7 +167,7 @@ def test_machines_of_another_package_are_made_with_a_folder(site: Path, tmp_path
     )
     machines = installed_machines("files", tmp_path / "machines")
     assert machines.list().desired == ()
-    with pytest.raises(UsageError, match="'clouds': no such plug-in"):
+    with pytest.raises(UsageError, match="clouds: no such plug-in"):
         installed_machines("clouds", tmp_path / "machines")
 
 

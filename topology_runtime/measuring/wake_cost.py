@@ -54,7 +54,7 @@ class DispatchOverhead(NamedTuple):
         return self.lone * share_of_wakes(peak_tps, full=not self.waits) + self.frame / self.rows
 
 
-class Flow(NamedTuple):
+class RowsIn(NamedTuple):
     """How rows come to the threads of a task in one slot: rows/s, from so many pairs of a sending and one of these
     threads. `inside`: the part of the crossings of a row, to these threads and from them, that is none."""
 
@@ -78,10 +78,10 @@ def dearer(more: Mapping[str, Any], times: float) -> dict[str, Any]:
     }
 
 
-def frames_a_row(flow: Flow, full: bool, gap_s: float = USUAL_GAP_S) -> float:
+def frames_a_row(flow: RowsIn, full: bool, gap_s: float = USUAL_GAP_S) -> float:
     """1 when each row comes in a frame of its own.
 
-    >>> frames_a_row(Flow(4000.0, pairs=4), full=False)
+    >>> frames_a_row(RowsIn(4000.0, pairs=4), full=False)
     0.5
     """
     each_tps = flow.tps / max(1, flow.pairs)
@@ -105,7 +105,7 @@ def cpu_per_tps(  # of what, measured how, in which company
     wake: DispatchOverhead,
     rows_tps: float,
     full: bool,
-    flow: Flow | None = None,
+    flow: RowsIn | None = None,
 ) -> float:
     """CPU of a slot, full or not, for one row/s of a task that uses `cpu` of it alone at `peak_tps`, when
     `rows_tps` (`like_own`) come. flow: None where frames are as at that peak."""

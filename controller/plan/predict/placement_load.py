@@ -27,7 +27,7 @@ from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.wake_cost import (
     IN_FULL_SLOT,
     DispatchOverhead,
-    Flow,
+    RowsIn,
     cpu_of_slot,
     cpu_per_tps,
     like_own,
@@ -81,7 +81,7 @@ class PlacementLoad:
     by_slot: list[list[int]] = field(default_factory=list)
     absent: list[int] = field(default_factory=list)
     rows_tps: list[float] | None = None
-    flows: list[Flow] | None = None
+    flows: list[RowsIn] | None = None
     pairs: list[int] = field(default_factory=list)
     near: list[list[tuple[int, float]]] = field(default_factory=list)
 
@@ -102,7 +102,7 @@ class PlacementLoad:
             for g, group in enumerate(self.groups)
         ]
         flows = [
-            Flow(own_tps[g], self.pairs[g], math.fsum(part * shares[other] for other, part in self.near[g]))
+            RowsIn(own_tps[g], self.pairs[g], math.fsum(part * shares[other] for other, part in self.near[g]))
             for g in range(len(self.groups))
         ]
         return replace(self, rows_tps=rows_tps, flows=flows)
@@ -134,7 +134,7 @@ class PlacementLoad:
         if not group.peak_tps:
             return group.cpu_each * (IN_FULL_SLOT if full and self.rows_tps is not None else 1.0)
         rows_tps = self.rows_tps[g] if self.rows_tps is not None else 0.0
-        flow = Flow(0.0) if self.flows is None else self.flows[g]
+        flow = RowsIn(0.0) if self.flows is None else self.flows[g]
         return cpu_per_tps(group.cpu, group.peak_tps, group.wake, rows_tps, full, flow)
 
     def cpu_of(self, g: int, share: float, rate_tps: float, full: bool = True) -> float:

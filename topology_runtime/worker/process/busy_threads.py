@@ -42,7 +42,7 @@ def next_gap_ns(usual_ns: int, before_ns: int, waits_ns: tuple[int, int]) -> int
 
 
 @dataclass(slots=True)
-class _Thread:
+class _Waits:
     counts: tuple[int, ...]
     gap_ns: int
     told_ns: int  # the gap
@@ -56,7 +56,7 @@ class BusyThreads:
     def __init__(self, orders: Orders, slot: Slot) -> None:
         self._orders, self._slot = orders, slot
         self._usual_ns = int(orders.desired.settings.gap_s * NS)
-        self._threads: dict[int, _Thread] = {}
+        self._threads: dict[int, _Waits] = {}
 
     def look(self, counts: Mapping[int, tuple[int, int, int, int]], now_ns: int) -> Iterator[Pace]:
         """What is to be told. counts: of each thread here, since it began: frames, ns of calls; rows, and their ns from
@@ -66,7 +66,7 @@ class BusyThreads:
     def _look(self, number: int, counts: tuple[int, int, int, int], now_ns: int) -> Iterator[Pace]:
         known = self._threads.get(number)
         if known is None:
-            self._threads[number] = _Thread(counts, self._usual_ns, self._usual_ns)
+            self._threads[number] = _Waits(counts, self._usual_ns, self._usual_ns)
             return
         frames, busy_ns, rows, latency_ns = (a - b for a, b in zip(counts, known.counts, strict=True))
         known.counts = counts
