@@ -117,7 +117,7 @@ def test_neither_where_latency_is_limited_nor_of_calls_side_by_side() -> None:
             for field, each in ((mt.FRAMES_IN, 200), (mt.BUSY_NS, 0), (mt.TUPLES_IN, 400)):
                 meter.words[at + field] += each
             meter.words[at + mt.LATENCY_SUM_NS] += 400 * 40 * MS
-            watch.look({WORK: at}, n * LOOK_NS, in_turn)
+            watch.look({WORK: at}, n * LOOK_NS, in_turn.__contains__)
         with board.out.taken(100) as waiting:
             said = [pace for _, what in waiting if isinstance(what, Paces) for pace in what.paces]
         assert {pace.gap_ns for pace in said if pace.sender == 1} == expected
