@@ -62,25 +62,26 @@ class PacedSource(SilentPost):
     def pace(self, target: int, gap_ms: int) -> None:
         self.core.outputs.pace(Pace(1, 0, 0, target, gap_ms * MS, 256))
 
-    def run(self, seconds: float) -> None:
-        """Asleep as long as it says."""
+    def run(self, seconds: float, woken: bool = False) -> None:
+        """Asleep as long as it says; woken: acks wake it all the time."""
         end_ns = self.now_ns + int(seconds * S)
         while self.now_ns < end_ns:
             self.source.turn(self.now_ns, self.now_ns, self.read)
             self.core.flush(self.now_ns)
             self.done()
             wake_ns = self.source.wake_ns(self.now_ns, self.now_ns)
-            self.now_ns = max(self.now_ns + STEP, wake_ns)
+            self.now_ns = self.now_ns + STEP if woken else max(self.now_ns + STEP, wake_ns)
 
     @property
     def rows(self) -> int:
         return sum(len(frame.rows) for _, frame in self.frames)
 
 
-def test_a_gap_s_rows_are_one_root_and_one_frame() -> None:
+@pytest.mark.parametrize("woken", [False, True])
+def test_a_gap_s_rows_are_one_root_and_one_frame(woken: bool) -> None:
     run = PacedSource(4000.0)
     run.pace(1, 20)
-    run.run(1.0)
+    run.run(1.0, woken)
     assert run.rows == pytest.approx(4000, abs=90)
     assert 48 <= len(run.frames) <= 52 and len(run.reads) <= 52
     assert sum(len(frame.roots) for _, frame in run.frames) <= len(run.frames) + 2, "but for the first ones"
