@@ -406,11 +406,11 @@ def submit(
 ) -> None:
     """Run TOPOLOGY on a controller that has none yet (`headgate controller run` without --topology).
 
-    One controller runs one topology: a second submit ends 6. A shared one (`--set shared=yes`) runs many: each has
-    slots by its need, priority, weight and quota, and is named by --controller WHERE/TOPOLOGY. Workers on this machine
-    import its code from your folders. With --ship, and always when the controller is on another machine, the folder of
-    TOPOLOGY is packed, signed (`headgate package key init`) and sent to every host; it runs where agents trust the
-    signer.
+    One controller runs one topology: a second submit ends 6. A shared one (`controller run --set shared=yes`) runs
+    many: each has slots by its need, priority, weight and quota, and is named by --controller WHERE/TOPOLOGY. Workers
+    on this machine import its code from your folders. With --ship, and always when the controller is on another
+    machine, the folder of TOPOLOGY is packed, signed (`headgate package key init`) and sent to every host; it runs
+    where agents trust the signer.
 
     It starts at once: tasks without a model have one thread each until their own rows say what they need. With
     --measure first they are measured before that, in free slots of the hosts, on each kind of machine: Ctrl-C meanwhile
