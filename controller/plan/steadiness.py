@@ -121,7 +121,13 @@ def moving_least(request: PlanRequest, plan: Plan, present: Plan, there: Placeme
 def _grown(
     request: PlanRequest, plan: Plan, there: Placement, most_slots: int, least: int
 ) -> list[tuple[Allocation, Placement]]:
-    """What is there with a few threads more; nothing where that takes long to find."""
+    """What is there with a few threads more; nothing where that takes long to find, or tasks whose number of threads is
+    fixed lack some, for these start anyway."""
+    here = Counter[str]()
+    for bundle in there.bundles:
+        here[bundle.task] += bundle.threads
+    if any(here[task.task] != task.threads for task in plan.allocation.tasks if task.static):
+        return []
     given = (*request.vms, *request.may_add)
 
     def carries(placement: Placement) -> tuple[float, dict[Slot, float]]:

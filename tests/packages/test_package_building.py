@@ -215,7 +215,7 @@ def test_files_that_would_not_be_there_are_refused_by_name_all_at_once(root: Pat
     with pytest.raises(BadPackage) as error:
         sent(root, given)
     assert [fault.split()[0] for fault in error.value.faults] == [f"read.{name}" for name in "abcde"]
-    assert "--on-every-host" in str(error.value.hint)
+    assert "--set on-every-host" in str(error.value.hint)
 
 
 def test_what_is_said_to_be_on_every_host_stays_as_it_is(root: Path) -> None:

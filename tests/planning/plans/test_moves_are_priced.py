@@ -12,10 +12,13 @@ from worlds import chain, model_of, vms_of
 
 from headgate.controller.core.plan_choice import PlanQuestion, choose
 from headgate.controller.models.plan_data import plan_data, plan_of
-from headgate.controller.models.plans import Plan
-from headgate.controller.plan.planner import PlanRequest
+from headgate.controller.models.plans import Bundle, Placement, Plan
+from headgate.controller.plan.planner import PlanRequest, make_plan
 from headgate.controller.plan.schedulers import pairs
+from headgate.controller.plan.steadiness import moving_least
 from headgate.controller.plan.verifier import faults_of
+from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.errors import Infeasible
 from headgate.topology_runtime.wire.messages import Route
 
@@ -158,3 +161,25 @@ def test_what_asks_for_another_placement_gets_one():
     before = planned_for(420.0)
     assert choose(question(410.0, before, {})).action == "adopt"
     assert choose(question(200.0, before, {}, may_stay=False)).action == "enact"
+
+
+def test_a_reader_that_is_gone_starts_again_though_what_runs_would_carry_more_rows_with_less() -> None:
+    """Of two threads of a source one is left, and more rows come: a thread below is not all that is missing."""
+    tasks = (
+        Task("source", kind="source", static=Static(2, 0.05, 0.01)),
+        Task("work"),
+        Task("sink", static=Static(1, 0.05, 0.01)),
+    )
+    topology = Topology("readers", tasks, (Edge("source", "work"), Edge("work", "sink")))
+    models = {"work": model_of("work", (1, 12, 0.2, 0.05), (2, 24, 0.4, 0.06), (4, 40, 0.8, 0.1))}
+    vms = (Vm("vm2", 2), Vm("vm3", 1))
+    request = PlanRequest(topology, models, 8.0, vms)
+    present, wanted = make_plan(request), replace(request, rate_tps=23.0)
+    left = Slot("vm2", 0)
+    there = Placement((Bundle(left, "sink", 1), Bundle(left, "source", 1)))
+    asked = replace(wanted, excluded=frozenset({Slot("vm2", 1)}), pinned={"source": (left,), "sink": (left,)})
+    plan = moving_least(asked, make_plan(asked), present, there)
+    placed = Counter[str]()
+    for bundle in plan.placement.bundles:
+        placed[bundle.task] += bundle.threads
+    assert (placed["source"], placed["sink"]) == (2, 1) and placed["work"] >= 2
