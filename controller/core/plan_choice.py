@@ -310,7 +310,18 @@ def side_by_side(question: PlanQuestion, rates: Sequence[float]) -> Row:
     request = replace(question.request, in_force=standing(question.present, ()))
 
     def moves(plan: Plan) -> int:
+        present = question.present
+        assert present is not None and request.in_force is not None
+        same = (plan.allocator, plan.mapper) == (present.allocator, present.mapper)
+        at_rate = replace(request, rate_tps=plan.rate_tps)
+        if same and is_near(plan.rate_tps, present.rate_tps) and as_it_is(at_rate, present) is not None:
+            return 0
         there = relabel(plan, question.threads, request.excluded, request.pinned)
+        asked = replace(
+            request, rate_tps=plan.rate_tps, allocator=plan.allocator, mapper=plan.mapper,
+            vms=there.vms, may_add=(), fixed=True,
+        )  # fmt: skip
+        there = moving_least(asked, there, present, request.in_force)
         return moves_of(
             question, diff(question.threads, there.placement, request.topology, question.next_thread)
         )

@@ -162,7 +162,7 @@ def test_nothing_is_missing_though_the_broker_is_killed_while_it_is_read(broker:
     broker.numbers(500, 500)
     found += source.until(lambda more: of_numbers(1000)(found + more))
     assert {row["n"] for row in found} == set(range(1000))
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads
 
 
 def test_rows_that_are_not_on_disk_come_again_to_the_next_worker(broker: Broker) -> None:
@@ -319,7 +319,7 @@ def test_nothing_is_missing_though_the_broker_is_killed_while_rows_are_written(b
     again.join()
     written(sink, [{"n": 80}], 80)
     sink.close()
-    assert threading.active_count() == threads
+    assert threading.active_count() <= threads, "those of tests before may have ended since"
     reader = broker.subscribed("all", 81)
     out, _ = reader.communicate(timeout=PATIENCE_S)
     assert {json.loads(line)["n"] for line in out.splitlines()} == set(range(81))
