@@ -367,7 +367,7 @@ def model_from(before: Model, cost: RowCost, used_memory: float, when: str) -> M
     more = {
         key: value
         for key, value in before.more.items()
-        if key not in ("unmeasured", "tentative", FRAME, ROWS)
+        if key not in ("unmeasured", "tentative", FRAME, ROWS, CPU_SPREAD, WAIT_SPREAD)
     }
     more |= {"provenance": "first rows", "measured_at": when, "rows": round(cost.rows), WORKER: WORKER_BYTES}
     more |= {"cpu_s_per_row": cost.cpu_s, "wait_s_per_row": cost.wait_s, "waiting": cost.wait_s > 0}

@@ -16,24 +16,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from headgate.controller.models.field_reader import LARGEST, Fields
-from headgate.controller.models.task_models import BASE, SCHEMA, WORKER, Model, ModelSlot, Point, Spread
+from headgate.controller.models.task_models import BASE, LEAST, SCHEMA, Model, ModelSlot, Point, Spread
 from headgate.topology_runtime.measuring.row_spread import CPU_SPREAD, MOST, WAIT_SPREAD
-from headgate.topology_runtime.measuring.wake_cost import CROSSING, FRAME, WAKE
 from headgate.topology_runtime.wording import shown
 
 MAX_THREADS = 1_000_000  # far above what one slot can hold; keeps every product of thread counts small
 MAX_FRACTION = 2.0  # of a slot; measured values scatter round 1, so a 92.35 is a percentage by mistake
 
 _TOP_KEYS = ("schema", "task", "slot", "points")
-_MORE_KEYS = (
-    WAKE,
-    FRAME,
-    CROSSING,
-    BASE,
-    WORKER,
-    CPU_SPREAD,
-    WAIT_SPREAD,
-)  # checked, and stay in `Model.more`, from where they are read
 _HIGHEST = {BASE: MAX_FRACTION, CPU_SPREAD: MOST, WAIT_SPREAD: MOST}
 _SLOT_KEYS = ("cores", "memory_bytes", "machine")
 _NUMBER_KEYS = ("threads", "rate_tps", "cpu", "memory")
@@ -67,12 +57,12 @@ def _point_data(point: Point, more: dict[str, Any]) -> dict[str, Any]:
 def model_of(data: object) -> tuple[Model | None, list[str]]:
     """(model, faults) of a file's plain data; no model when there are faults. Numbers stay as they are written."""
     faults: list[str] = []
-    top = Fields(data, "", faults, (*_TOP_KEYS, *_MORE_KEYS))
+    top = Fields(data, "", faults, (*_TOP_KEYS, *LEAST))
     if top.data.get("schema") != SCHEMA:
         top.fault("schema", f"expected {SCHEMA!r}, got {shown(top.data.get('schema'))}")
     top.name("task")
-    for key in _MORE_KEYS:
-        top.number(key, 0.0, high=_HIGHEST.get(key, LARGEST))
+    for key, least in LEAST.items():  # they stay in `Model.more`, from where they are read
+        top.number(key, least, least, high=_HIGHEST.get(key, LARGEST))
     if top.has("slot"):
         slot = top.object("slot", _SLOT_KEYS)
         slot.number("cores", 1.0, above=True, high=1.0, what="more than 0 and at most 1")

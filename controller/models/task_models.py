@@ -17,7 +17,14 @@ import msgspec
 
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.measuring.row_spread import CPU_SPREAD, WAIT_SPREAD
-from headgate.topology_runtime.measuring.wake_cost import DispatchOverhead, overhead_of
+from headgate.topology_runtime.measuring.wake_cost import (
+    CROSSING,
+    FRAME,
+    ROWS,
+    WAKE,
+    DispatchOverhead,
+    overhead_of,
+)
 from headgate.topology_runtime.wording import Suggestions, counted, significant
 
 SCHEMA = "headgate/model/v1"
@@ -25,6 +32,10 @@ SCHEMA = "headgate/model/v1"
 # Keys of a measured model's file, kept in `Model.more`:
 BASE = "base_memory"  # fraction of the slot held before any thread works
 WORKER = "worker_bytes"  # of the bare worker, which no model counts
+LEAST = {
+    **dict.fromkeys((WAKE, FRAME, CROSSING, BASE, WORKER, CPU_SPREAD, WAIT_SPREAD), 0),
+    ROWS: 1,
+}  # of those
 
 
 class ModelSlot(msgspec.Struct, frozen=True):
@@ -107,10 +118,10 @@ def unsound(model: Model) -> Iterator[str]:
         for what, part in (("CPU", point.cpu), ("memory", point.memory)):
             if not 0 <= part < math.inf:
                 yield f"{name}: {part:g} of a slot's {what}, expected a finite number of at least 0"
-    for key in (BASE, WORKER, CPU_SPREAD, WAIT_SPREAD):
-        value = model.more.get(key, 0.0)
-        if not isinstance(value, int | float) or not 0 <= value < math.inf:
-            yield f"{name}: {key} is {value!r}, expected a finite number of at least 0"
+    for key, least in LEAST.items():
+        value = model.more.get(key, least)
+        if not isinstance(value, int | float) or not least <= value < math.inf:
+            yield f"{name}: {key} is {value!r}, expected a finite number of at least {least}"
 
 
 # What floating-point sums may be off by, relative: a rate equal to whole peaks must take whole bundles.

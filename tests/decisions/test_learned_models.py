@@ -55,6 +55,10 @@ def test_how_much_rows_differ_is_learned_from_calm_seconds() -> None:
     assert before is not None
     model = model_from(before, cost, 0.1, "2026")
     assert model.spreads[1] == pytest.approx(cost.wait_spread, abs=0.001)
+    again = row_cost(
+        [second(50, 0.01)] * 10, 0.5
+    )  # too few calls to tell: it waits no more, and nobody knows the rest
+    assert again is not None and model_from(model, again, 0.1, "2026").spreads == (None, None)
 
 
 def test_a_computing_row_comes_alone_at_its_peak_whatever_it_came_with() -> None:

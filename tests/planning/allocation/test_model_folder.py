@@ -160,10 +160,13 @@ NO_NUMBER = [-0.1, float("nan"), float("inf"), None, "2", True]
         ("base_memory", [92, *NO_NUMBER], "a finite number of at least 0"),
         ("cpu_spread", [2.1, *NO_NUMBER], "a finite number of at least 0"),
         ("wait_spread", [2.1, *NO_NUMBER], "a finite number of at least 0"),
+        ("frame_cpu", NO_NUMBER, "a finite number of at least 0"),
+        ("crossing_cpu", NO_NUMBER, "a finite number of at least 0"),
+        ("frame_rows", [0, 0.5, *NO_NUMBER], "a finite number of at least 1"),
     ],
 )
 def test_what_numbers_may_be(tmp_path, key, values, said):
-    of_task = key in ("wake_cpu", "worker_bytes", "base_memory", "cpu_spread", "wait_spread")
+    of_task = key not in ("rate_tps", "cpu", "memory", "threads")
     for value in values:
         top, point = ({key: value}, {}) if of_task else ({}, {key: value})
         write(tmp_path, document(points=[POINT | point], **top))

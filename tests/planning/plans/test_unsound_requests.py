@@ -56,7 +56,7 @@ def test_models_that_no_task_can_have(said, points, pair):
     assert refused(asked).startswith("model 'a'") and said in refused(asked)
 
 
-@pytest.mark.parametrize("key", ["base_memory", "worker_bytes"])
+@pytest.mark.parametrize("key", ["base_memory", "worker_bytes", "frame_cpu", "frame_rows", "wait_spread"])
 @pytest.mark.parametrize("value", [-1, math.nan, math.inf, "much", None])
 def test_what_processes_hold_by_no_sound_model(key, value):
     bad = replace(SOUND.models["a"], more={key: value})
