@@ -17,32 +17,15 @@ from headgate.controller.knowledge.journal_records import SlotsGranted
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.models.task_models import unknown_tasks
 from headgate.controller.plan.plan_steps import allocated
+from headgate.controller.plan.slot_shares import slots_named
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.errors import HeadgateError, InvalidInput
-from headgate.topology_runtime.wording import NAME, counted
-
-SLOTS_MOST = 10_000
-
-
-def slots_of(told: Any) -> tuple[Slot, ...]:
-    """`["vm1/0", …]`. Raises InvalidInput with every fault."""
-    if not isinstance(told, list) or len(told) > SLOTS_MOST:
-        raise InvalidInput(f"slots must be a list of at most {SLOTS_MOST} names such as vm1/0")
-    found, faults = set[Slot](), []
-    for name in told:
-        vm, _, number = str(name).rpartition("/")
-        if NAME.fullmatch(vm) and number.isdecimal() and len(number) <= 4:
-            found.add(Slot(vm, int(number)))
-        else:
-            faults.append(f"{name!r:.80} is no slot such as vm1/0")
-    if faults:
-        raise InvalidInput("invalid slots", faults=faults)
-    return tuple(sorted(found))
+from headgate.topology_runtime.errors import HeadgateError
+from headgate.topology_runtime.wording import counted
 
 
 def grant(turn: Turn, arguments: dict[str, Any]) -> Any:
     """These slots may be used from now on, and no others."""
-    k, slots = turn.knowledge, slots_of(arguments.get("slots"))
+    k, slots = turn.knowledge, slots_named(arguments.get("slots"))
     if k.durable.granted != slots:
         turn.record(SlotsGranted(slots, turn.now.wall_ns))
         turn.event("granted", f"it may use {counted(len(slots), 'slot')} of the cluster")

@@ -18,14 +18,37 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from fractions import Fraction
+from typing import Any
 
 import msgspec
 
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.wording import counted
+from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.wording import NAME, counted
 
 PRIORITY_MOST, WEIGHT_MOST = 1000, 1000
 NO_QUOTA = 1 << 30
+NAMED_MOST = 10_000
+
+
+def slots_named(told: Any) -> tuple[Slot, ...]:
+    """The slots that a peer or a file names: `["vm1/0", …]`, each once, in order. Raises InvalidInput with every fault.
+
+    >>> slots_named(["vm1/10", "vm1/9"])
+    (Slot(vm='vm1', number=9), Slot(vm='vm1', number=10))
+    """
+    if not isinstance(told, list | tuple) or len(told) > NAMED_MOST:
+        raise InvalidInput(f"slots must be a list of at most {NAMED_MOST} names such as vm1/0")
+    found, faults = set[Slot](), []
+    for name in told:
+        vm, _, number = str(name).rpartition("/")
+        if NAME.fullmatch(vm) and number.isdecimal() and len(number) <= 4:
+            found.add(Slot(vm, int(number)))
+        else:
+            faults.append(f"{name!r:.80} is no slot such as vm1/0")
+    if faults:
+        raise InvalidInput("invalid slots", faults=faults)
+    return tuple(sorted(found))
 
 
 class Claim(msgspec.Struct, frozen=True):

@@ -7,7 +7,7 @@ on the VM. Both are written down before anybody is told, so that no slot is ever
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import msgspec
@@ -20,10 +20,11 @@ from headgate.controller.plan.slot_shares import (
     Claim,
     Count,
     shares,
+    slots_named,
     why_fewer,
 )
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
+from headgate.topology_runtime.errors import Conflict, InvalidInput
 from headgate.topology_runtime.wording import NAME, did_you_mean, name_faults
 
 NS = 1_000_000_000
@@ -104,7 +105,7 @@ class SharedCluster:
     def __init__(self, kept: SharedFile, now_ns: int) -> None:
         """kept: of an earlier life; its VMs count as heard now, until they prove silent."""
         self.topologies = {one.name: one for one in kept.topologies}
-        self.held = {_slot(name): run for name, run in kept.held.items()}
+        self.held = {slot: kept.held[str(slot)] for slot in slots_named([*kept.held])}
         self.vms = dict(kept.vms)
         self._heard = dict.fromkeys(kept.vms, _HeardVm(now_ns, frozenset()))
         self._sure: set[str] = set()  # VMs that were heard in this life
@@ -165,6 +166,14 @@ class SharedCluster:
             raise InvalidInput(f"topology {found.name} is over: {found.over}", hint=", ".join(names) or None)
         return found
 
+    def refuse_to_let_be(self, one: Admitted) -> None:
+        """Raises Conflict unless its controller cannot run: one that is between a death and its next start goes on."""
+        if one.name not in self.troubles:
+            raise Conflict(
+                f"the controller of {one.name} runs, or is starting",
+                hint=f"`headgate stop {one.name}`, in a few seconds",
+            )
+
     # ── what is heard ───────────────────────────────────────────────────────────────────────────
 
     def heard_vm(self, vm: str, slots: Any, runs: Any, now_ns: int) -> list[Admitted]:
@@ -190,6 +199,12 @@ class SharedCluster:
         share = self._shares.get(name)
         return share.granted if share is not None else None
 
+    def knows(self, name: str, slots: Collection[str]) -> bool:
+        """Does its controller know that it may use these and no others? One that was told of none yet does not: it
+        would use all there are."""
+        told = self.told(name)
+        return told is not None and {*told} == {*slots}
+
     # ── what each may use ───────────────────────────────────────────────────────────────────────
 
     def decide(self, now_ns: int) -> dict[str, tuple[Slot, ...]]:
@@ -201,7 +216,7 @@ class SharedCluster:
         ]
         self._claims = [self._claim(one) for one in self.running]
         self._total = len(slots)
-        used = {_slot(name) for share in self._shares.values() for name in share.used}
+        used = {slot for share in self._shares.values() for slot in slots_named(share.used)}
         names = {one.run: one.name for one in self.running}
         held = {slot: names.get(run, f"run {run}") for slot, run in self.held.items()}
         found = shares(slots, self._claims, held, used)
@@ -281,14 +296,12 @@ class SharedCluster:
         return "; ".join(word for word in (*words, *share.alarms[:1]) if word)
 
 
-def _slot(name: str) -> Slot:
-    vm, _, number = name.rpartition("/")
-    return Slot(vm, int(number))
-
-
 def share_of(data: Any) -> RunShare | None:
     """What a controller answered; None when it cannot be understood."""
     try:
-        return msgspec.convert(data, RunShare)
-    except (msgspec.ValidationError, HeadgateError):
+        share = msgspec.convert(data, RunShare)
+        for names in (share.granted or (), share.used, share.empty):
+            slots_named(names)
+    except (msgspec.ValidationError, InvalidInput):
         return None
+    return share

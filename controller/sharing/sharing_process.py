@@ -41,7 +41,7 @@ from headgate.topology_runtime.keys.keyring import Keyring, Trust
 from headgate.topology_runtime.platform.addresses import Listening
 from headgate.topology_runtime.platform.child_processes import Child, headgate_command, owner_option, stop_all
 from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
-from headgate.topology_runtime.platform.disk import DiskTroubles, sync_directory, write_whole
+from headgate.topology_runtime.platform.disk import DiskTroubles, sync_directory, write_private, write_whole
 from headgate.topology_runtime.platform.run_ids import new_run_id
 from headgate.topology_runtime.platform.service_notify import ServiceNotes
 from headgate.topology_runtime.wire import channels
@@ -177,12 +177,7 @@ class SharedController:
             return True
         path = self._place.state / FILE
         with self._disk.writing("the shares", path):
-            new = path.with_suffix(".new")
-            with new.open("wb") as file:
-                file.write(msgspec.json.encode(kept))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(new, path)
+            write_private(path, msgspec.json.encode(kept))
             sync_directory(path.parent)
             self._kept = kept
             return True
@@ -259,9 +254,7 @@ class SharedController:
 
     def _tell(self, one: Admitted, slots: tuple[str, ...]) -> None:
         """Its controller is told unless it knows."""
-        if self._where(one) is not None and self._cluster.told(one.name) != tuple(
-            sorted(slots, key=_natural)
-        ):
+        if self._where(one) is not None and not self._cluster.knows(one.name, slots):
             self._ask(one, Request("grant", {"slots": list(slots)}))
 
     # ── who asks ────────────────────────────────────────────────────────────────────────────────
@@ -354,9 +347,8 @@ class SharedController:
         return one
 
     def _dismiss(self, one: Admitted) -> dict[str, Any]:
-        """End one whose controller cannot run."""
-        if self._where(one) is not None:
-            raise Conflict(f"the controller of {one.name} runs", hint=f"`headgate stop {one.name}`")
+        """End one whose controller cannot run. Raises Conflict."""
+        self._cluster.refuse_to_let_be(one)
         if (child := self._children.get(one.run)) is not None:
             stop_all([child], 0.0)
         self._over(one, f"it was ended {utc_iso(wall_ns())} without its controller")
@@ -379,11 +371,6 @@ def free_ports(host: str, number: int) -> list[int]:
             one.bind((host.strip("[]"), 0))
             found.append(int(one.getsockname()[1]))
         return found
-
-
-def _natural(slot: str) -> tuple[str, int]:
-    vm, _, number = slot.rpartition("/")
-    return vm, int(number)
 
 
 def _say(text: str) -> None:

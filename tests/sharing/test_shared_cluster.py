@@ -4,6 +4,7 @@ ever used by two; and what is told, refused and kept."""
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -14,6 +15,7 @@ from headgate.controller.sharing.shared_cluster import (
     SharedCluster,
     SharedFile,
     settings_of,
+    share_of,
 )
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 
@@ -192,3 +194,54 @@ def test_a_vm_that_says_nothing_has_nothing_to_give_and_keeps_what_is_in_it() ->
 def test_a_vm_that_says_nonsense_is_refused(said: tuple[str, object, object]) -> None:
     with pytest.raises(HeadgateError):
         SharedCluster(SharedFile(), 0).heard_vm(*said, 0)
+
+
+SOUND: dict[str, Any] = {
+    "stage": "running",
+    "topology": "a",
+    "granted": ["vm1/0"],
+    "used": ["vm1/0"],
+    "empty": [],
+    "needs": 1,
+}
+
+
+@pytest.mark.parametrize(
+    "name", ["vm1", "vm1/", "vm1/x", "/3", "vm 1/0", "vm1/-1", "vm1/99999999999", 7, None]
+)
+@pytest.mark.parametrize("of", ["granted", "used", "empty"])
+def test_what_a_controller_says_of_slots_that_are_none_counts_as_nothing(of: str, name: object) -> None:
+    assert share_of(SOUND) is not None and share_of({**SOUND, "granted": None}) is not None
+    assert share_of({**SOUND, of: [name]}) is None
+
+
+def test_a_file_that_names_slots_that_are_none_is_refused_with_each() -> None:
+    with pytest.raises(InvalidInput) as refused:
+        SharedCluster(SharedFile(held={"vm1/0": "run", "vm1": "run", "vm2/x": "run"}), 0)
+    assert len(refused.value.faults) == 2
+
+
+def test_a_controller_that_was_told_of_no_slots_yet_is_told_that_it_has_none() -> None:
+    cluster = SharedCluster(SharedFile(), 0)
+    cluster.put(replace(cluster.admitted("a", {}), run="run-a"))
+    assert not cluster.knows("a", ())
+    both = "vm1/0", "vm1/1"
+    for granted, slots, known in (
+        (None, (), False),
+        ((), (), True),
+        (both, both[::-1], True),
+        (both, both[:1], False),
+    ):
+        cluster.heard_share("a", RunShare("running", "a", granted, (), (), 1))
+        assert cluster.knows("a", slots) is known
+
+
+def test_a_topology_is_only_let_be_while_its_controller_cannot_run() -> None:
+    """Between a death and the next start it is as alive as ever: what is in flight is not given up for a `stop`."""
+    cluster = SharedCluster(SharedFile(), 0)
+    one = submit(cluster, "a", "run-a")
+    cluster.heard_share("a", None)
+    with pytest.raises(Conflict, match="is starting"):
+        cluster.refuse_to_let_be(one)
+    cluster.troubles["a"] = "its controller cannot run"
+    cluster.refuse_to_let_be(one)
