@@ -11,18 +11,20 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import FrameType
+from typing import Any
 
 import msgspec
 
 from headgate.agent.process.agent_config import AgentConfig
 from headgate.agent.process.agent_startup import contacts, lock
-from headgate.topology_runtime.errors import HeadgateError, Unreachable
+from headgate.topology_runtime.errors import BadMessage, HeadgateError, Unreachable
 from headgate.topology_runtime.platform.child_processes import Child, headgate_command, owner_option, stop_all
 from headgate.topology_runtime.platform.clock import monotonic_ns
 from headgate.topology_runtime.platform.processes import die_with
 from headgate.topology_runtime.platform.service_notify import ServiceNotes
 from headgate.topology_runtime.wire.channels import ask
 from headgate.topology_runtime.wire.messages import Request
+from headgate.topology_runtime.wording import NAME
 
 NS = 1_000_000_000
 LOOK_S, ASK_S = 1.0, 2.0
@@ -36,6 +38,18 @@ class RunHere(msgspec.Struct, frozen=True):
     topology: str
     run: str
     controller: str
+
+
+def runs_told(data: Any) -> list[RunHere]:
+    """What a shared controller answers; each run has a folder of its name. Raises BadMessage."""
+    try:
+        found = msgspec.convert(data, list[RunHere])
+    except msgspec.ValidationError as error:
+        raise BadMessage("the shared controller says of its runs what is none", cause=str(error)) from error
+    wrong = [one.run for one in found if not NAME.fullmatch(one.run) or one.run in (".", "..")]
+    if wrong:
+        raise BadMessage(f"the shared controller names runs {', '.join(f'{run!r:.40}' for run in wrong[:4])}")
+    return found
 
 
 class SharedAgents:
@@ -110,13 +124,12 @@ class SharedAgents:
         for contact in contacts(self._config):
             try:
                 reply = ask(contact, told, ASK_S)
-            except Unreachable as error:
+                if reply.error is None:
+                    found, self._said = runs_told(reply.data), ""
+                    return found
+                fault = reply.error[2]
+            except (Unreachable, BadMessage) as error:
                 fault = error.what
-                continue
-            if reply.error is None:
-                self._said = ""
-                return msgspec.convert(reply.data, list[RunHere])
-            fault = reply.error[2]
         if fault != self._said:
             self._said = fault
             _say(f"{fault}; what runs goes on")
