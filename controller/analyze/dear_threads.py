@@ -9,6 +9,7 @@ sources, are left alone: their rows differ.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Sequence
 from statistics import median
@@ -72,7 +73,9 @@ def dear_in(window: Sequence[ThreadCost]) -> tuple[DearThread, ...]:
     for one in window:
         if one.rows >= ROWS_LEAST and one.cpu_s > 0 and one.throttled <= THROTTLED_MOST:
             alike[one.task, one.speed].append(one)
-    times = {one.thread: _times(one, of) for of in alike.values() if len(of) > SIBLINGS for one in of}
+    times = {
+        thread: part for of in alike.values() if len(of) > SIBLINGS for thread, part in _times(of).items()
+    }
     judged = [one for of in alike.values() for one in of if one.thread in times]
     return tuple(
         DearThread(one.thread, one.task, one.slot, times[one.thread])
@@ -101,8 +104,15 @@ def _cost(one: ThreadCost) -> float:
     return one.cpu_s / one.rows
 
 
-def _times(one: ThreadCost, of: Sequence[ThreadCost]) -> float:
-    return _cost(one) / median(_cost(other) for other in of if other is not one)
+def _times(of: Sequence[ThreadCost]) -> dict[int, float]:
+    """Thread → its cost, times the median of all others."""
+    costs = sorted(map(_cost, of))
+    found = {}
+    for one in of:
+        cost, low = _cost(one), bisect_left(costs, _cost(one))
+        near = [costs[place + (place >= low)] for place in ((len(of) - 2) // 2, (len(of) - 1) // 2)]
+        found[one.thread] = cost / (sum(near) / 2)
+    return found
 
 
 def _many(one: ThreadCost, of: Sequence[ThreadCost]) -> bool:

@@ -7,6 +7,7 @@ where all that is in its slot may move; else it is only named.
 from __future__ import annotations
 
 from collections import defaultdict
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,19 +16,30 @@ from headgate.controller.analyze.dear_threads import DearThread, DearThreads, Th
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.stability.slopes import Floats
 from headgate.topology_runtime.wire.messages import SampleBlock
 
 NS = 1_000_000_000
 WINDOW_S = 10.0
 AGAIN_S = 600.0
-_OF_THREADS, _OF_SLOTS = ("thread", "slot", "tuples_in", "cpu_ns"), ("slot", "throttled_ns")
+_COUNTED, _OF_SLOTS = ("tuples_in", "cpu_ns"), ("slot", "throttled_ns")
+
+
+class _Columns(NamedTuple):
+    """Whose samples these are: blocks of a VM mostly have the same threads in the same order."""
+
+    vm: str
+    speed: float
+    tasks: tuple[str, ...]
+    threads: bytes
+    slots: bytes
 
 
 class DearThreadWatch:
     """What each thread of the plan in force took, window by window."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[int, str, Slot, float], list[float]] = {}
+        self._sums: dict[_Columns, Floats] = {}  # rows and ns of CPU of each thread
         self._throttled: defaultdict[Slot, float] = defaultdict(float)
         self._dear = DearThreads()
         self._epoch, self._began_ns = -1, 0
@@ -36,11 +48,10 @@ class DearThreadWatch:
 
     def block(self, block: SampleBlock, vm: Vm) -> None:
         """Samples that are sound (`Intake.add_block` took them)."""
-        threads = (np.frombuffer(block.threads.get(name, b""), np.int64).tolist() for name in _OF_THREADS)
-        for task, thread, number, rows, cpu_ns in zip(block.tasks, *threads, strict=True):
-            sums = self._rows.setdefault((thread, task, Slot(vm.vm, number), vm.speed), [0.0, 0.0])
-            sums[0] += rows
-            sums[1] += cpu_ns / NS
+        whose = (block.threads.get(name, b"") for name in ("thread", "slot"))
+        columns = _Columns(vm.vm, vm.speed, block.tasks, *whose)
+        new = np.array([np.frombuffer(block.threads.get(name, b""), np.int64) for name in _COUNTED], float)
+        self._sums[columns] = self._sums[columns] + new if columns in self._sums else new
         slots = (np.frombuffer(block.slots.get(name, b""), np.int64).tolist() for name in _OF_SLOTS)
         for number, throttled_ns in zip(*slots, strict=True):
             self._throttled[Slot(vm.vm, number)] += throttled_ns / NS
@@ -55,18 +66,26 @@ class DearThreadWatch:
         seconds = (turn.now.mono_ns - self._began_ns) / NS
         if seconds < WINDOW_S:
             return None
-        tasks = comparable(k.topology)
-        window = [
-            ThreadCost(thread, task, slot, speed, rows, cpu_s, self._throttled[slot] / seconds)
-            for (thread, task, slot, speed), (rows, cpu_s) in self._rows.items()
-            if task in tasks
-        ]
+        window = self._window(comparable(k.topology), seconds)
         self._begin(k.epoch, turn.now.mono_ns)
         dear = self._dear.add(window)
         return self._named_one(turn, dear, need) if dear is not None else None
 
+    def _window(self, tasks: frozenset[str], seconds: float) -> list[ThreadCost]:
+        found: dict[tuple[int, str, Slot, float], list[float]] = {}
+        for (vm, speed, names, threads, slots), sums in self._sums.items():
+            numbers = (np.frombuffer(column, np.int64).tolist() for column in (threads, slots))
+            for task, thread, number, rows, cpu_ns in zip(names, *numbers, *sums.tolist(), strict=True):
+                if task in tasks:
+                    of = found.setdefault((thread, task, Slot(vm, number), speed), [0.0, 0.0])
+                    of[0], of[1] = of[0] + rows, of[1] + cpu_ns / NS
+        return [
+            ThreadCost(thread, task, slot, speed, rows, cpu_s, self._throttled[slot] / seconds)
+            for (thread, task, slot, speed), (rows, cpu_s) in found.items()
+        ]
+
     def _begin(self, epoch: int, now_ns: int) -> None:
-        self._rows, self._throttled = {}, defaultdict(float)
+        self._sums, self._throttled = {}, defaultdict(float)
         self._epoch, self._began_ns = epoch, now_ns
 
     def _named_one(self, turn: Turn, dear: DearThread, need: Demand) -> Diagnosis | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import statistics
 from collections.abc import Iterator, Sequence
 
 import pytest
@@ -49,6 +50,17 @@ def test_a_thread_that_costs_more_in_every_window_is_named_after_a_minute(times:
     assert (found.thread, found.slot) == (2, Slot("vm0", 1)) and found.times == pytest.approx(times, abs=0.01)
     assert named(windows[:-1]) == [], "one window less is too few"
     assert named([*windows[:3], threads(*[1.0] * 5), *windows[:-1]]) == [], "they are in a row"
+
+
+@pytest.mark.parametrize("many", [4, 5, 6, 9, 20, 31])
+def test_it_is_compared_with_the_median_of_all_others(many: int) -> None:
+    chance = random.Random(many)
+    for dear in range(many):
+        costs = [chance.choice([1.0, 1.01, chance.uniform(0.98, 1.02)]) for _ in range(many)]
+        costs[dear] = 1.5
+        (found,) = dear_in(threads(*costs))
+        usual = statistics.median(cost for number, cost in enumerate(costs) if number != dear)
+        assert found.thread == dear and found.times == pytest.approx(1.5 / usual)
 
 
 def test_less_than_a_fifth_more_is_nothing() -> None:
