@@ -15,11 +15,9 @@ import pytest
 
 from headgate.controller.files.planning_inputs import read_models
 from headgate.topology_runtime.measuring.measuring_slots import Awake
-from headgate.topology_runtime.wire.run_options import DataPlaneSettings
+from headgate.topology_runtime.wire.run_options import FRAME_ROWS, cap_at
 
 pytestmark = pytest.mark.live
-
-GAP_S = DataPlaneSettings().gap_s
 
 TASKS = '''
 import os
@@ -178,13 +176,19 @@ def test_a_batched_task_is_measured_with_calls_as_large_as_a_run_makes_them(tmp_
 
 
 @pytest.mark.alone
-def test_a_quick_task_is_measured_with_frames_that_it_gets_at_its_rate(tmp_path, tasks):
-    """Single rows are some thousand a second, whatever the task does, and make frames of some rows."""
+def test_a_quick_task_is_measured_with_frames_that_it_gets_at_its_rate(tmp_path, tasks, monkeypatch):
+    """As large as a run makes them at that rate. What crossing costs is measured once, and kept in the user's cache."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     words = ("--set", "quick=yes", "--set", "probe-seconds=1", "--threads", "1", "--slot-cores", "1")
     code, document, _ = profile(tmp_path, f"{tasks}:quick", *words)
     assert code == 0 and document is not None
     (point,) = document["models"][0]["points"]
-    assert point["frame_rows"] >= 16 and point["rate_tps"] * GAP_S >= point["frame_rows"]
+    assert point["frame_rows"] == cap_at(FRAME_ROWS, point["rate_tps"]) > 16, "as a run has them"
+    model, (kept,) = tmp_path / "models" / "quick.json", list(tmp_path.glob("cache/headgate/machine/*.json"))
+    crossing = json.loads(kept.read_text())["crossing_s"]
+    assert json.loads(model.read_text())["crossing_cpu"] == pytest.approx(crossing)
+    assert profile(tmp_path, f"{tasks}:quick", *words)[0] == 0
+    assert json.loads(model.read_text())["crossing_cpu"] == pytest.approx(crossing), "also where it goes on"
 
 
 @pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])

@@ -29,6 +29,7 @@ from headgate.topology_runtime.worker.meters import sample_rows
 
 SCHEMA = "headgate/machine/v1"
 CORES, SECONDS, SILENCE_S, TIMES = 0.5, 1.0, 20.0, 3
+MOST_S = 1e-3  # of CPU for a small row: more is no crossing
 ROWS = [(n, n % 17) for n in range(1000)]
 FIRST, SECOND = "first", "second"
 
@@ -44,29 +45,40 @@ def crossing_of(one_s: float, two_s: float) -> float:
 
 @dataclass
 class CrossingCost:
-    """Of this machine. Where nothing can be measured nothing is known of it: 0."""
+    """Of this machine. `why`: it is not known, or not kept for next time, since."""
 
     place: BenchPlace
     quotas: Quotas
     stop: threading.Event
     folder: Path | None = None
+    why: str = ""
+    _found: float | None = None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def seconds(self) -> float:
-        """CPU of a row. Raises Stopped."""
+    def seconds(self) -> float | None:
+        """CPU of a row; None where it cannot be measured, which is tried once. Raises Stopped."""
         with self._lock:
-            file = (self.folder or store.cache_home()) / "headgate" / "machine" / f"{store.machine()}.json"
-            known = _read(file)
-            if known is not None:
-                return known
-            try:
-                one_s, two_s = (median(self._cpu_s(tasks) for _ in range(TIMES)) for tasks in (1, 2))
-            except HeadgateError:
-                return 0.0
-            found = crossing_of(one_s, two_s)
+            if self._found is None and not self.why:
+                file = (
+                    (self.folder or store.cache_home()) / "headgate" / "machine" / f"{store.machine()}.json"
+                )
+                self._found = read_crossing(file)
+                if self._found is None:
+                    self._measure(file)
+            return self._found
+
+    def _measure(self, file: Path) -> None:
+        try:
+            one_s, two_s = (median(self._cpu_s(tasks) for _ in range(TIMES)) for tasks in (1, 2))
+        except HeadgateError as error:
+            self.why = f"what a row costs between slots is not known: {error.what}"
+            return
+        self._found = crossing_of(one_s, two_s)
+        try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, json.dumps({"schema": SCHEMA, "crossing_s": found}).encode())
-            return found
+            write_whole(file, json.dumps({"schema": SCHEMA, "crossing_s": self._found}).encode())
+        except OSError as error:
+            self.why = f"what a row costs between slots is measured each time: {file}: {error.strerror}"
 
     def _cpu_s(self, tasks: int) -> float:
         """Of a row through so many."""
@@ -92,9 +104,11 @@ class CrossingCost:
         return found.cpu * self.place.slot_cores / found.rate_tps
 
 
-def _read(file: Path) -> float | None:
+def read_crossing(file: Path) -> float | None:
+    """What an earlier profile kept; None where that is nothing that can be used, so that it is measured again."""
     try:
         told = json.loads(file.read_bytes())
-        return float(told["crossing_s"]) if told["schema"] == SCHEMA else None
+        found = float(told["crossing_s"])
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    return found if told.get("schema") == SCHEMA and 0 <= found < MOST_S else None

@@ -133,9 +133,7 @@ class Conditions:
     awake: bool = False  # are the cores kept awake meanwhile?
     meter: Callable[[], SpeedSource] = SpeedMeter
     speed_of: str = CORE_SPEED
-    crossing_s: Callable[[], float] = lambda: (
-        0.0
-    )  # of CPU for a row that comes from a slot and goes to another
+    crossing: CrossingCost | None = None  # what a row costs that comes from a slot and goes to another
 
 
 class TaskProfile:
@@ -158,7 +156,7 @@ class TaskProfile:
         head = {"digest": self._digest, "slot": conditions.slot, "binding": conditions.quotas.binding}
         self._core = crc32(task.name.encode())  # whichever it falls to, the same each time
         self._waiting_tps = 0.0  # of a thread that waits, with single rows
-        self._crossing = 0.0
+        self._crossing: float | None = None
         self._file = RecordFile(conditions.output, task.model_name, head)
 
     def run(self) -> ProfileRecord:
@@ -168,6 +166,7 @@ class TaskProfile:
         record, began_s = self.record, time.monotonic()
         try:
             while time.monotonic() < self._at.until_s:
+                self._look_at_crossing()
                 step = profile_steps.next_step(record.probes, record.trials, self._wish)
                 if step is None:
                     break
@@ -198,7 +197,8 @@ class TaskProfile:
             "complete": profile_steps.next_step(record.probes, record.trials, self._wish) is None,
         }
         if self._frames_of_run and (costs := row_and_frame(record.glances)) is not None:
-            about |= {ROWS: record.probes[0].frame_rows, FRAME: costs[1], CROSSING: self._crossing}
+            about |= {ROWS: record.probes[0].frame_rows, FRAME: costs[1]}
+            about |= {CROSSING: self._crossing} if self._crossing is not None else {}
         if record.notes:
             about["notes"] = record.notes
         return profile_steps.model_of(
@@ -238,9 +238,13 @@ class TaskProfile:
             return call_rows(self._glance(step.threads, call_rows(self._glance(step.threads, 1))))
         cores = self._at.place.slot_cores
         rows = frames_when_full(lambda rows: self._glance(step.threads, rows), cores)
-        if self._frames_of_run:
-            self._crossing = self._at.crossing_s() / cores
         return max(rows, frame_rows(self._waiting_tps, gap_s))
+
+    def _look_at_crossing(self) -> None:
+        """Of a task whose frames are those of a run, also where a profile goes on."""
+        if self._crossing is None and self._frames_of_run and self._at.crossing is not None:
+            seconds = self._at.crossing.seconds()
+            self._crossing = None if seconds is None else seconds / self._at.place.slot_cores
 
     @property
     def _frames_of_run(self) -> bool:
@@ -306,6 +310,8 @@ class TaskProfile:
             )
         if leak > 0:
             record.notes.append(f"keeps {leak:,.0f} bytes per row: its memory grows as long as it runs")
+        if self._frames_of_run and self._at.crossing is not None and self._at.crossing.why:
+            record.notes.append(self._at.crossing.why)
 
 
 # ── Several tasks profiled, side by side where the machine has room, within a budget of time ────────────
@@ -362,7 +368,7 @@ def profile(asked: ProfileRequest, tell: Callable[[ProfileRecord, Next | None], 
                 awake=awake.so,
                 meter=reference.meter,
                 speed_of=reference.speed_of,
-                crossing_s=CrossingCost(replace(place, slot_cores=CROSSING_CORES), quotas, stop).seconds,
+                crossing=CrossingCost(replace(place, slot_cores=CROSSING_CORES), quotas, stop),
             )
             return _side_by_side(asked, conditions, at_once, tell)
     finally:
