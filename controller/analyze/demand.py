@@ -337,7 +337,7 @@ class _Case:
 
     @property
     def down_share(self) -> float:
-        return 1 - self.room.band * (1 - self.forecast.tuning.down_share)
+        return self.room.down_share(self.forecast.tuning.down_share)
 
 
 class _Asked(NamedTuple):
@@ -436,10 +436,9 @@ def planned_for(offered_tps: float, planned_tps: float, headroom: Headroom = FIX
     """The rate of the plan in force once `offered_tps` has been offered for a while and nothing else was: that
     of the present plan where it stays."""
     desired_tps = offered_tps * headroom.factor
-    down_share = 1 - headroom.band * (1 - CHOSEN.down_share)
     if offered_tps > planned_tps:
         return desired_tps
-    if planned_tps > FLOOR_TPS and desired_tps < down_share * planned_tps:
+    if planned_tps > FLOOR_TPS and desired_tps < headroom.down_share(CHOSEN.down_share) * planned_tps:
         return max(desired_tps, LEAST_SHARE * planned_tps)
     return planned_tps
 

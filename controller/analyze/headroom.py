@@ -17,11 +17,13 @@ rates   The least share above the forecast for which at most `short_share` of al
 Headroom is the greater of both, within `LEAST` and usual². With no evidence it is `usual`. A plan is lowered for less
 where it has less headroom: the band below it is as wide as `usual`'s × (headroom - 1) / (usual - 1).
 
-    headroom((), RatesAbove(1.15), 1.15).factor               # 1.15
-    enough = RatesAbove(1.15)
-    for _ in range(600):
-        enough.hear(100.0, 101.0)
-    round(headroom((0.0,) * 9, enough, 1.15).factor, 3)       # 1.033: nine plans that did as predicted
+    >>> headroom((), RatesAbove(1.15), 1.15).factor
+    1.15
+    >>> steady = RatesAbove(1.15)
+    >>> for _ in range(600):
+    ...     steady.hear(100.0, 101.0)
+    >>> round(headroom((0.0,) * 9, steady, 1.15).factor, 3)  # nine plans that did as predicted
+    1.033
 """
 
 from __future__ import annotations

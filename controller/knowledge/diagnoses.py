@@ -137,6 +137,10 @@ class Headroom(msgspec.Struct, frozen=True):
     plans: int = 0
     seconds: int = 0
 
+    def down_share(self, usual: float) -> float:
+        """The part of the plan in force below which it is lowered; usual: with all of the usual room."""
+        return 1 - self.band * (1 - usual)
+
     @property
     def evidence(self) -> dict[str, Any]:
         if self.models is None:

@@ -312,9 +312,10 @@ def answered(
 
         found, less = within(question, p95_ms)
     if before is not None:
-        found = based_on(found, before, question.topology, question.request.fixed)
         if p95_ms is None:
             found = question.moving_least(found, before)
+        else:
+            found = based_on(found, before, question.topology, question.request.fixed)
         check(found, question.topology, question.models)
     return found, before, less
 

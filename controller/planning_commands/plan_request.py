@@ -77,9 +77,11 @@ class PlanWanted:
         return as_it_is(request, base)
 
     def moving_least(self, plan: Plan, base: Plan) -> Plan:
-        """The plan, or one as good on its VMs that moves fewer threads of the one in force."""
+        """The plan with its VMs named as those of the one in force, or one as good there that moves fewer threads."""
         from headgate.controller.plan.steadiness import moving_least
+        from headgate.controller.planning_commands.plan_changes import based_on
 
+        plan = based_on(plan, base, self.topology, self.request.fixed)
         asked = msgspec.structs.replace(self.request, vms=plan.vms, may_add=(), fixed=True)
         return moving_least(asked, plan, base, base.placement)
 
@@ -228,7 +230,6 @@ def supply_of(asked: PlanWanted, base: Plan | None = None) -> Supply:
     is said whatever they cost. base: the plan in force."""
     from headgate.controller.plan.plan_moves import moves
     from headgate.controller.plan.scaling import Supply
-    from headgate.controller.planning_commands.plan_changes import based_on
 
     if base is not None:
         asked = asked.beside(base)
@@ -245,8 +246,7 @@ def supply_of(asked: PlanWanted, base: Plan | None = None) -> Supply:
         wanted = replace(asked, request=msgspec.structs.replace(asked.request, **of))
         if wanted.as_it_is(base) is not None:
             return 0
-        own = based_on(plan, base, asked.topology, asked.request.fixed)
-        return moves(wanted.moving_least(own, base).placement, base.placement)
+        return moves(wanted.moving_least(plan, base).placement, base.placement)
 
     return Supply(
         asked.request, planned, highest, asked.sizes, asked.acquire, moved if base is not None else None

@@ -92,22 +92,11 @@ class SimWorld:
         for _ in range(STEPS):
             self.clock.at(self._steps.randint(S, STEPPED_S * S), "", self.step_clock)
         self.met: Counter[str] = Counter()  # what happened how often (coverage.py)
-        self.name = options.shape or r.choice(DRAWN)
-        shape: Shape = SHAPES[self.name]
-        may_part = not shape.machines and (seed % 2 if options.parted is None else options.parted)
-        self.shape = parted(shape) if may_part else shape
-        self.arriving = shape.live and seed % 4 < 2
-        if self.arriving:
-            self.shape = arriving(self.shape)
-        keyed, far = bool(self.shape.keys), self.shape.far
-        self.far = far or (keyed and (seed % 5 == 4 if options.far is None else options.far))
-        drawn = bool(seed % 2) if far else seed % 10 == 4
-        self.exact = (keyed or far) and (drawn if options.exact is None else options.exact)
+        self._choose()
         self.far_disk: dict[tuple[str, int], dict[int, bytes]] = {}  # thread → life → its snapshot
         self.far_taken: set[tuple[str, int]] = set()  # threads whose ranges others have taken over
         self._stream: Schedule | None = None  # what comes at arriving sources
         self.unheard_s = 0.0  # sources read on by a rate that was lowered meanwhile
-        self.slots_least = 2 if may_part else 1
         shapes = self._machines()
         self.settings = ControllerSettings(
             "sim",
@@ -144,6 +133,23 @@ class SimWorld:
         self._letters: dict[bytes, m.DesiredState] = {}
         self.data_ms = r.choice((0.5, 2.0, 20.0))
         self.clock.after_event = self.checks.after_event
+
+    def _choose(self) -> None:
+        """What is run, by the seed and as far as nothing else is asked for."""
+        self.name = self.options.shape or self.random.choice(DRAWN)
+        shape: Shape = SHAPES[self.name]
+        may_part = not shape.machines and (
+            self.seed % 2 if self.options.parted is None else self.options.parted
+        )
+        self.shape = parted(shape) if may_part else shape
+        self.arriving = shape.live and self.seed % 4 < 2
+        if self.arriving:
+            self.shape = arriving(self.shape)
+        keyed, far = bool(self.shape.keys), self.shape.far
+        self.far = far or (keyed and (self.seed % 5 == 4 if self.options.far is None else self.options.far))
+        drawn = bool(self.seed % 2) if far else self.seed % 10 == 4
+        self.exact = (keyed or far) and (drawn if self.options.exact is None else self.options.exact)
+        self.slots_least = 2 if may_part else 1
 
     def _machines(self) -> tuple[Vm, ...]:
         r = self.random
