@@ -148,7 +148,7 @@ BY_RATE = ("rate_changed", "over_provisioned")  # the plan in force may carry it
 # … or is to be better by its price
 STAYS = (*BY_RATE, "first_rows", "model_off", "refitted", "vm_joined", "vm_speed")
 TROUBLES = ("thread_failed", "out_of_memory")  # what runs now does not go on
-ELSEWHERE = ("traffic_saved", "vm_loaded", "thread_dear", *TROUBLES)  # threads are to be in other slots
+ELSEWHERE = ("traffic_saved", "vm_loaded", "thread_costly", *TROUBLES)  # threads are to be in other slots
 MUST_GO = (*FAULTS, *TROUBLES, "vm_drained", rolling_upgrade.REASON)  # what runs cannot stay as it is
 
 

@@ -33,7 +33,7 @@ from headgate.controller.core import (
     rolling_upgrade,
     vm_speeds_seen,
 )
-from headgate.controller.core.dear_thread_found import DearThreadWatch
+from headgate.controller.core.costly_thread_found import CostlyThreadWatch
 from headgate.controller.core.decisions import run_of
 from headgate.controller.core.plan_triggers import PathWatch
 from headgate.controller.core.prediction_accounting import Accounts
@@ -272,7 +272,7 @@ class Loop:
         self._limits = predicted_latency.LatencyLimits()
         self._ways = alarms.WayWatch()
         self._growth = GrowthWatch()
-        self._dear = DearThreadWatch()
+        self._costly = CostlyThreadWatch()
         self._health = HealthWatch()
         self._paths = PathWatch()
         self._accounts = Accounts()
@@ -417,7 +417,7 @@ class Loop:
                 cache(lambda: slot_troubles.not_ready(turn, need.target_tps)),
                 cache(lambda: slot_troubles.unbuilt(turn, need.target_tps)),
                 cache(lambda: slot_troubles.starved(turn, need)),
-                cache(lambda: self._dear.found(turn, need)),
+                cache(lambda: self._costly.found(turn, need)),
                 cache(lambda: rolling_upgrade.found(turn)),
                 cache(lambda: unread_spools_found(turn)),
             ),
@@ -588,7 +588,7 @@ class Loop:
             return
         last_samples(k, block)
         if fresh:
-            self._dear.block(block, self.knowledge.members.members[block.vm].vm)
+            self._costly.block(block, self.knowledge.members.members[block.vm].vm)
             for sink, source, buckets in block.latency:
                 k.counts.add_latency(sink, source, buckets)
             predicted = self._result.predicted_now if self._result is not None else {}

@@ -18,7 +18,7 @@ Reason = Literal[
     "frozen",
     "slot_quarantined",
     "thread_failed",
-    "thread_dear",
+    "thread_costly",
     "out_of_memory",
     "vm_lost",
     "vm_drained",

@@ -18,7 +18,7 @@ from headgate.controller.models.model_data import MAX_FRACTION
 from headgate.controller.models.plans import UNLIMITED_TPS
 from headgate.controller.models.task_models import Model, Point
 from headgate.topology_runtime.api.topology import digest_of
-from headgate.topology_runtime.measuring.wake_cost import dearer
+from headgate.topology_runtime.measuring.wake_cost import times_the_cpu
 
 SCHEMA = "headgate/ledger/v1"
 
@@ -151,7 +151,7 @@ def corrected(model: Model, time: float, cpu: float, provenance: dict[str, Any])
     before = correction_of(model)
     slower, more_cpu = time / before.time, cpu / before.cpu
     more = {**model.more, KEY: {"of": before.of, "time": time, "cpu": cpu, **provenance}}
-    more |= dearer(model.more, more_cpu)
+    more |= times_the_cpu(model.more, more_cpu)
     points = tuple(_moved(point, slower, more_cpu) for point in model.points)
     return replace(model, points=points, more=more)
 

@@ -17,7 +17,7 @@ RULES = {
     "frozen": "the controller itself stood still, so nothing is judged",
     "slot_quarantined": "a slot crashed too often and is planned around",
     "thread_failed": "a thread cannot be built where it is",
-    "thread_dear": "rows of a thread cost more than those of its siblings",
+    "thread_costly": "rows of a thread cost more than those of its siblings",
     "out_of_memory": "a slot ran out of memory",
     "vm_lost": "a VM is gone",
     "vm_drained": "an operator drains a VM",

@@ -37,7 +37,7 @@ REASONS = {
     "vm_drained": "because a VM was drained",
     "slot_quarantined": "because a slot was given up",
     "thread_failed": "because a thread could not be built",
-    "thread_dear": "because rows of a thread cost more than its siblings'",
+    "thread_costly": "because rows of a thread cost more than its siblings'",
     "out_of_memory": "because a slot ran out of memory",
     "events_unread": "because accepted events had no reader",
     "code_replaced": "because other code was given",

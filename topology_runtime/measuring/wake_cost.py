@@ -71,7 +71,7 @@ def overhead_of(more: Mapping[str, Any]) -> DispatchOverhead:
     )
 
 
-def dearer(more: Mapping[str, Any], times: float) -> dict[str, Any]:
+def times_the_cpu(more: Mapping[str, Any], times: float) -> dict[str, Any]:
     """Those keys, where all that takes CPU takes so many times as much."""
     return {
         key: more[key] * times for key in (WAKE, FRAME, CROSSING) if isinstance(more.get(key), int | float)

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 
 from headgate.controller.models.task_models import Model, Point
 from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.measuring.wake_cost import dearer
+from headgate.topology_runtime.measuring.wake_cost import times_the_cpu
 
 
 def at_speed(model: Model, speed: float) -> Model:
@@ -32,7 +32,7 @@ def at_speed(model: Model, speed: float) -> Model:
     """
     if speed == 1.0 or model.unmeasured:
         return model
-    more = model.more | dearer(model.more, 1 / speed)
+    more = model.more | times_the_cpu(model.more, 1 / speed)
     return replace(model, points=tuple(_moved(model, point, speed) for point in model.points), more=more)
 
 

@@ -23,7 +23,7 @@ from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.measuring.machine_speed import CORE_SPEED
-from headgate.topology_runtime.measuring.wake_cost import dearer
+from headgate.topology_runtime.measuring.wake_cost import times_the_cpu
 
 # ── How well what was predicted fits what was measured: the figures that scripts tell of it ─────────────
 
@@ -119,7 +119,7 @@ def at_speed(model: Model, speed: float) -> Model:
     waits needs less CPU, and so does every wake."""
     part = speed / float(model.more["reference_speed"])
     points = tuple(_at(point, part, model.more["waiting"]) for point in model.points)
-    return replace(model, points=points, more=model.more | dearer(model.more, 1 / part))
+    return replace(model, points=points, more=model.more | times_the_cpu(model.more, 1 / part))
 
 
 def _at(point: Point, part: float, waiting: bool) -> Point:

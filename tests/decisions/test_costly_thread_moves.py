@@ -7,7 +7,7 @@ from array import array
 import pytest
 from msgspec.structs import replace
 
-from headgate.controller.analyze import dear_threads
+from headgate.controller.analyze import costly_threads
 from headgate.controller.core.loop import Loop
 from headgate.controller.knowledge.controller_config import ControllerSettings
 from headgate.controller.knowledge.journal_records import Submitted
@@ -36,9 +36,9 @@ class Watched:
 
         class DearSampler(virtual.TrueSampler):
             def __call__(self, block: SampleBlock) -> SampleBlock:
-                return watched.dearer(super().__call__(block))
+                return watched.costing_more(super().__call__(block))
 
-        monkeypatch.setattr(dear_threads, "ROWS_LEAST", 10)  # each takes a third of a second
+        monkeypatch.setattr(costly_threads, "ROWS_LEAST", 10)  # each takes a third of a second
         monkeypatch.setattr(virtual, "Loop", made)
         monkeypatch.setattr(virtual, "TrueSampler", DearSampler)
         for _ in virtual.tried(Scenario("watched", "", steps((0, 14.0))), seconds):
@@ -48,7 +48,7 @@ class Watched:
     def loop(self) -> Loop:
         return self.loops[0]
 
-    def dearer(self, block: SampleBlock) -> SampleBlock:
+    def costing_more(self, block: SampleBlock) -> SampleBlock:
         """Of the first slot that holds threads of `work` alone, from `FROM_S` on."""
         columns = {name: array("q", block.threads[name]) for name in ("slot", "cpu_ns")}
         work = [task == "work" for task in block.tasks]
@@ -72,10 +72,10 @@ def test_it_is_named_and_goes_on_in_another_slot(monkeypatch: pytest.MonkeyPatch
     assert "of work in " in said and "1.5 times the CPU of its siblings'" in said
     k = watched.loop.knowledge
     reasons = [rollout.reason for rollout in k.durable.rollouts]
-    assert reasons.count("thread_dear") == 1, reasons
+    assert reasons.count("thread_costly") == 1, reasons
     assert k.plan is not None and watched.slot not in {bundle.slot for bundle in k.plan.placement.bundles}
 
 
-def test_where_its_vm_is_dear_no_thread_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_its_vm_is_costly_no_thread_is(monkeypatch: pytest.MonkeyPatch) -> None:
     watched = Watched(monkeypatch, 95, 1.5, vms=True)
     assert watched.said() == []

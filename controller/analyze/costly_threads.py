@@ -3,7 +3,7 @@
 Siblings are threads of one task on VMs of one speed. Compared is CPU per row with the median of the others, in windows
 in which each had rows enough and was not throttled; a thread that had fewer rows than they is not judged, since rows
 that come alone cost more (decision 20). All the others have to agree, and so has another thread on its VM: where a
-neighbour makes rows dear, it is the VM that is slow (`vm_speeds_seen`). Tasks whose threads get rows by key, and
+neighbour makes rows costly, it is the VM that is slow (`vm_speeds_seen`). Tasks whose threads get rows by key, and
 sources, are left alone: their rows differ.
 """
 
@@ -19,7 +19,7 @@ from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 
 WINDOWS = 6  # in a row
-DEAR = 1.2  # times the siblings' median
+COSTLY = 1.2  # times the siblings' median
 ALIKE = 1.1  # … of all others, at most
 SIBLINGS = 3  # at least
 ROWS_LEAST = 200
@@ -39,7 +39,7 @@ class ThreadCost(NamedTuple):
     throttled: float
 
 
-class DearThread(NamedTuple):
+class CostlyThread(NamedTuple):
     """Its rows cost so many times what its siblings' do."""
 
     thread: int
@@ -67,8 +67,8 @@ def comparable(topology: Topology) -> frozenset[str]:
     )
 
 
-def dear_in(window: Sequence[ThreadCost]) -> tuple[DearThread, ...]:
-    """Those that are dear in this window, of tasks that may be compared."""
+def costly_in(window: Sequence[ThreadCost]) -> tuple[CostlyThread, ...]:
+    """Those that are costly in this window, of tasks that may be compared."""
     alike: defaultdict[tuple[str, float], list[ThreadCost]] = defaultdict(list)
     for one in window:
         if one.rows >= ROWS_LEAST and one.cpu_s > 0 and one.throttled <= THROTTLED_MOST:
@@ -78,21 +78,23 @@ def dear_in(window: Sequence[ThreadCost]) -> tuple[DearThread, ...]:
     }
     judged = [one for of in alike.values() for one in of if one.thread in times]
     return tuple(
-        DearThread(one.thread, one.task, one.slot, times[one.thread])
+        CostlyThread(one.thread, one.task, one.slot, times[one.thread])
         for one in judged
-        if times[one.thread] >= DEAR and _alone(one, judged, times) and _many(one, alike[one.task, one.speed])
+        if times[one.thread] >= COSTLY
+        and _alone(one, judged, times)
+        and _many(one, alike[one.task, one.speed])
     )
 
 
-class DearThreads:
-    """Windows of one plan after the other; `judged`: how many in a row each thread was dear in."""
+class CostlyThreads:
+    """Windows of one plan after the other; `judged`: how many in a row each thread was costly in."""
 
     def __init__(self) -> None:
-        self.judged: dict[int, list[DearThread]] = {}
+        self.judged: dict[int, list[CostlyThread]] = {}
 
-    def add(self, window: Sequence[ThreadCost]) -> DearThread | None:
-        """The thread that is dear in as many windows as it takes, up to this one."""
-        now = {one.thread: one for one in dear_in(window)}
+    def add(self, window: Sequence[ThreadCost]) -> CostlyThread | None:
+        """The thread that is costly in as many windows as it takes, up to this one."""
+        now = {one.thread: one for one in costly_in(window)}
         self.judged = {number: [*self.judged.get(number, []), one] for number, one in now.items()}
         for seen in self.judged.values():
             if len(seen) >= WINDOWS and len({one.slot for one in seen}) == 1:

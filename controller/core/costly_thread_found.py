@@ -1,7 +1,7 @@
 """A thread that costs more than its siblings is named, and goes on in another slot, in a fresh process. Pure.
 
-`analyze/dear_threads.py` says which. It moves as threads do in any plan: to a slot that is free, once in `AGAIN_S`, and
-where all that is in its slot may move; else it is only named.
+`analyze/costly_threads.py` says which. It moves as threads do in any plan: to a slot that is free, once in `AGAIN_S`,
+and where all that is in its slot may move; else it is only named.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from headgate.controller.analyze import slot_troubles
-from headgate.controller.analyze.dear_threads import DearThread, DearThreads, ThreadCost, comparable
+from headgate.controller.analyze.costly_threads import CostlyThread, CostlyThreads, ThreadCost, comparable
 from headgate.controller.knowledge.diagnoses import Demand, Diagnosis
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.topology_runtime.api.cluster import Slot, Vm
@@ -35,13 +35,13 @@ class _Columns(NamedTuple):
     slots: bytes
 
 
-class DearThreadWatch:
+class CostlyThreadWatch:
     """What each thread of the plan in force took, window by window."""
 
     def __init__(self) -> None:
         self._sums: dict[_Columns, Floats] = {}  # rows and ns of CPU of each thread
         self._throttled: defaultdict[Slot, float] = defaultdict(float)
-        self._dear = DearThreads()
+        self._costly = CostlyThreads()
         self._epoch, self._began_ns = -1, 0
         self._named: set[int] = set()
         self._moved_ns: int | None = None
@@ -57,19 +57,19 @@ class DearThreadWatch:
             self._throttled[Slot(vm.vm, number)] += throttled_ns / NS
 
     def found(self, turn: Turn, need: Demand) -> Diagnosis | None:
-        """A plan to be made without the slot of a thread that is dear; None: none is, or it is only named."""
+        """A plan to be made without the slot of a thread that is costly; None: none is, or it is only named."""
         k = turn.knowledge
         if k.topology is None or k.plan is None or k.epoch != self._epoch:
             self._begin(k.epoch, turn.now.mono_ns)
-            self._dear = DearThreads()
+            self._costly = CostlyThreads()
             return None
         seconds = (turn.now.mono_ns - self._began_ns) / NS
         if seconds < WINDOW_S:
             return None
         window = self._window(comparable(k.topology), seconds)
         self._begin(k.epoch, turn.now.mono_ns)
-        dear = self._dear.add(window)
-        return self._named_one(turn, dear, need) if dear is not None else None
+        costly = self._costly.add(window)
+        return self._named_one(turn, costly, need) if costly is not None else None
 
     def _window(self, tasks: frozenset[str], seconds: float) -> list[ThreadCost]:
         found: dict[tuple[int, str, Slot, float], list[float]] = {}
@@ -88,23 +88,23 @@ class DearThreadWatch:
         self._sums, self._throttled = {}, defaultdict(float)
         self._epoch, self._began_ns = epoch, now_ns
 
-    def _named_one(self, turn: Turn, dear: DearThread, need: Demand) -> Diagnosis | None:
+    def _named_one(self, turn: Turn, costly: CostlyThread, need: Demand) -> Diagnosis | None:
         k, now_ns = turn.knowledge, turn.now.mono_ns
-        whose = f"rows of thread {dear.thread} of {dear.task} in {dear.slot}"
-        text = f"{whose} cost {dear.times:.2g} times the CPU of its siblings'"
+        whose = f"rows of thread {costly.thread} of {costly.task} in {costly.slot}"
+        text = f"{whose} cost {costly.times:.2g} times the CPU of its siblings'"
         lately = self._moved_ns is not None and now_ns - self._moved_ns < AGAIN_S * NS
-        goes = not lately and _may_go(k, dear.slot)
+        goes = not lately and _may_go(k, costly.slot)
         then = "it goes on in another slot, in a fresh process" if goes else "it stays where it is"
-        if dear.thread not in self._named:
-            self._named.add(dear.thread)
-            turn.event("thread", f"{text}: {then}", level="warning", vm=dear.slot.vm)
+        if costly.thread not in self._named:
+            self._named.add(costly.thread)
+            turn.event("thread", f"{text}: {then}", level="warning", vm=costly.slot.vm)
         if not goes:
             return None
         self._moved_ns = now_ns
-        k.left_out[dear.slot] = now_ns + int(slot_troubles.LEFT_OUT_S * NS)
-        evidence = {"left_out": str(dear.slot), "thread": dear.thread, "times": round(dear.times, 3)}
+        k.left_out[costly.slot] = now_ns + int(slot_troubles.LEFT_OUT_S * NS)
+        evidence = {"left_out": str(costly.slot), "thread": costly.thread, "times": round(costly.times, 3)}
         rate_tps = max(k.plan.rate_tps if k.plan is not None else 0.0, need.target_tps)
-        return Diagnosis("replan", "thread_dear", text, rate_tps, evidence, ())
+        return Diagnosis("replan", "thread_costly", text, rate_tps, evidence, ())
 
 
 def _may_go(k: Knowledge, slot: Slot) -> bool:
