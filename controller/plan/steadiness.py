@@ -95,7 +95,10 @@ def _for_rate(request: PlanRequest, present: Plan) -> Plan:
 def moving_least(request: PlanRequest, plan: Plan, present: Plan, there: Placement) -> Plan:
     """The plan, or one that is as good and moves fewer of the threads that are `there`: of as many threads, or of as
     many as a higher rate needs, since those that stay are not where a mapper would have them. At a higher rate it may
-    take the slots that the plan in force has; of a `steady` mapper, the fewest all the same."""
+    take the slots that the plan in force has; of a `steady` mapper, the fewest all the same. The plan of another
+    scheduler than the one in force comes as it is."""
+    if (plan.allocator, plan.mapper) != (present.allocator, present.mapper):
+        return plan
     steady, rises = MAPPERS[plan.mapper].steady, request.rate_tps > present.rate_tps
     if (steady and not rises) or unknown_tasks(request.topology, request.models):
         return plan
