@@ -1,7 +1,7 @@
 """One worker's meter as its agent reads it: deltas since the last reading, and where the sources are.
 
 Reading is a copy of the records in use; nothing that the worker does is disturbed. Buckets only grow, so the
-difference of two histograms is the difference of two long integers; of its 160 words a handful is not 0.
+difference of two histograms is the difference of two long integers; of its words a handful is not 0.
 """
 
 from __future__ import annotations

@@ -28,7 +28,13 @@ from msgspec import structs
 from headgate.agent.reports.meter_reader import Counts, MeterReader, ThreadDelta
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.api.user_metrics import BUCKETS as USER_BUCKETS
-from headgate.topology_runtime.latency.latency_buckets import BUCKETS, LATENCY_COLUMNS, percentiles_ns
+from headgate.topology_runtime.latency.latency_buckets import (
+    BUCKETS,
+    LATENCY_COLUMNS,
+    PER_DOUBLING,
+    percentiles_ns,
+    without_last_zeros,
+)
 from headgate.topology_runtime.platform import processes
 from headgate.topology_runtime.platform.disk import open_plain, text_of, write_note
 from headgate.topology_runtime.platform.slot_binding import SlotBinding
@@ -363,7 +369,7 @@ class Sampler:
             slots=columns(SLOT_COLUMNS, slots),
             links=columns(LINK_COLUMNS, links),
             latency=tuple(
-                (self._names[sink], self._source_of[sink], tuple(buckets))
+                (self._names[sink], self._source_of[sink], without_last_zeros(buckets))
                 for sink, buckets in latency.items()
             ),
             finished=self.finished.take(self._names, now_ns),
@@ -372,6 +378,7 @@ class Sampler:
             run=self._run,
             timers_ns=self._timers_ns,
             calls=self._calls,
+            per_doubling=PER_DOUBLING,
             cost_ns=time.thread_time_ns() - begin_ns,
         )
 

@@ -86,6 +86,7 @@ from headgate.controller.knowledge.vm_ways import cut_pairs, slow_pairs
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import missing_models
 from headgate.controller.monitor import vm_reports
+from headgate.controller.monitor.sample_blocks import latency_of
 from headgate.controller.monitor.sample_intake import Intake
 from headgate.controller.monitor.sample_windows import queues_now, window_of
 from headgate.controller.monitor.sink_counts import FinishedRows, Settling
@@ -589,8 +590,8 @@ class Loop:
         last_samples(k, block)
         if fresh:
             self._costly.block(block, self.knowledge.members.members[block.vm].vm)
-            for sink, source, buckets in block.latency:
-                k.counts.add_latency(sink, source, buckets)
+            for sink, source, buckets in latency_of(block):
+                k.counts.add_latency(sink, source, buckets.tolist())
             predicted = self._result.predicted_now if self._result is not None else {}
             turn.do(t.Block(block, self.knowledge.members.members[block.vm].vm, predicted))
 

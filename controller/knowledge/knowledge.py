@@ -35,7 +35,12 @@ from headgate.controller.models.task_models import Model
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import HeadgateError
-from headgate.topology_runtime.latency.latency_buckets import BUCKETS
+from headgate.topology_runtime.latency.latency_buckets import (
+    BUCKETS,
+    PER_DOUBLING,
+    as_now,
+    without_last_zeros,
+)
 from headgate.topology_runtime.wire.dead_letter_messages import VmStrikes
 from headgate.topology_runtime.wire.messages import (
     DesiredState,
@@ -299,10 +304,10 @@ class RunCounts:
             )
             for (task, k), s in sorted(self.sources.items())
         )
-        latency = tuple((sink, src, tuple(b)) for (sink, src), b in sorted(self.latency.items()))
+        latency = tuple((sink, src, without_last_zeros(b)) for (sink, src), b in sorted(self.latency.items()))
         planning_s = tuple(sorted(self.planning_s.items()))
         unlogged = tuple((*agent, rows) for agent, rows in sorted(self.unlogged.items()))
-        return Tallies(wall_ns, sources, latency, (), planning_s, self.finished, unlogged)
+        return Tallies(wall_ns, sources, latency, (), planning_s, self.finished, unlogged, PER_DOUBLING)
 
     def recall_apart(self, apart: Sequence[HandedOver]) -> None:
         """Hand-overs of an earlier life whose tallies were lost."""
@@ -325,7 +330,7 @@ class RunCounts:
             known = self.sources[s.task, s.partition]
             known.apart = {thread: Apart(*positions) for thread, *positions in s.apart}
         for sink, source, buckets in tallies.latency:
-            self.add_latency(sink, source, buckets)
+            self.add_latency(sink, source, as_now(buckets, tallies.per_doubling))
         self.planning_s.update(tallies.planning_s)
         self.finished = tallies.finished
         self.unlogged = {(vm, boot): rows for vm, boot, rows in tallies.unlogged}

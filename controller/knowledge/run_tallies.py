@@ -9,6 +9,8 @@ from bisect import bisect_left, bisect_right
 
 import msgspec
 
+from headgate.topology_runtime.latency.latency_buckets import COARSE
+
 
 class SourceTally(msgspec.Struct, frozen=True, array_like=True):
     """A partition's highest known positions: read, all below done, done in all; and rows sent again. `apart`:
@@ -38,7 +40,7 @@ class FinishedTally(msgspec.Struct, frozen=True):
 
 
 class Tallies(msgspec.Struct, frozen=True):
-    """Counts of a run so far. `latency`: (sink, source, buckets). `dead`: of older versions.
+    """Counts of a run so far. `latency`: (sink, source, buckets, so many `per_doubling`). `dead`: of older versions.
     `planning_s`: (epoch, seconds from the beginning of the turn until the plan was journaled)."""
 
     wall_ns: int
@@ -48,6 +50,7 @@ class Tallies(msgspec.Struct, frozen=True):
     planning_s: tuple[tuple[int, float], ...] = ()
     finished: FinishedTally | None = None
     unlogged: tuple[tuple[str, int, int], ...] = ()  # VM, boot, rows that are in no log
+    per_doubling: int = COARSE
 
 
 # ── Sets of integers as intervals: what is contiguous takes next to nothing ─────────────────────────────

@@ -8,7 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from headgate.topology_runtime.errors import BadMessage
-from headgate.topology_runtime.latency.latency_buckets import BUCKETS, LATENCY_COLUMNS, lowest_ns
+from headgate.topology_runtime.latency.latency_buckets import (
+    BUCKETS,
+    COARSE,
+    COARSE_BUCKETS,
+    LATENCY_COLUMNS,
+    as_now,
+    bucket_ns,
+    finer,
+    lowest_ns,
+)
 from headgate.topology_runtime.stability.slopes import Floats
 from headgate.topology_runtime.wire.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
 
@@ -56,46 +65,53 @@ def arrays_of(block: SampleBlock) -> Arrays:
         raise _bad(block, f"a window of {block.window_ns} ns")
     if threads.size and not 0 <= threads[0].min() <= threads[0].max() < MAX_THREAD:
         raise _bad(block, f"a thread number outside 0 … {MAX_THREAD - 1}")
-    return Arrays(threads, slots, links, tuple(_histogram(block, *entry) for entry in block.latency))
+    return Arrays(threads, slots, links, latency_of(block))
+
+
+def latency_of(block: SampleBlock) -> tuple[tuple[str, str, Ints], ...]:
+    """(sink, source, rows by bucket (BUCKETS,)). Raises BadMessage when numbers make no sense."""
+    return tuple(_histogram(block, *entry) for entry in block.latency)
 
 
 def task_latency_of(block: SampleBlock) -> Ints:
     """(task, bucket, rows) × what was counted. Raises BadMessage when lengths make no sense."""
-    return _matrix(block, "task latency", block.task_latency, LATENCY_COLUMNS)
+    found = _matrix(block, "task latency", block.task_latency, LATENCY_COLUMNS)
+    if block.per_doubling != COARSE:
+        return found
+    parts = [
+        (task, *part)
+        for task, bucket, rows in found.T.tolist()
+        if 0 <= bucket < COARSE_BUCKETS
+        for part in finer(bucket, rows)
+    ]
+    return np.array(parts, np.int64).reshape(-1, len(LATENCY_COLUMNS)).T
 
 
 def _histogram(block: SampleBlock, sink: str, source: str, buckets: tuple[int, ...]) -> tuple[str, str, Ints]:
-    if len(buckets) > BUCKETS:
-        raise _bad(block, f"{len(buckets)} latency buckets")
     try:
-        counts = np.array(buckets, np.int64)
+        return sink, source, np.array(as_now(buckets, block.per_doubling), np.int64)
+    except ValueError as error:
+        raise _bad(block, str(error)) from error
     except OverflowError as error:
         raise _bad(block, "a latency count beyond 64 bits") from error
-    if len(counts) < BUCKETS:
-        counts = np.concatenate((counts, np.zeros(BUCKETS - len(counts), np.int64)))
-    return sink, source, counts
 
 
 # ── Percentiles of latency histograms with the buckets of `headgate.topology_runtime.worker.meters.meter` ───
 
 
 EDGES_NS: Floats = np.array([lowest_ns(bucket) for bucket in range(BUCKETS + 1)], np.float64)
-MIDDLES_NS = (EDGES_NS[:-1] + EDGES_NS[1:]) / 2
+MIDDLES_NS: Floats = np.array([bucket_ns(bucket) for bucket in range(BUCKETS)], np.float64)
 
 
 def percentiles_ns(counts: Floats, shares: tuple[float, ...]) -> Floats:
-    """For each row of counts (rows, BUCKETS) the latencies (rows, shares) below which these shares lie,
-    linear inside a bucket; 0 where a row counts nothing."""
+    """For each row of counts (rows, BUCKETS) the latencies (rows, shares) below which these shares lie, as the middles
+    of their buckets; 0 where a row counts nothing."""
     below = counts.cumsum(axis=1)
     total = below[:, -1:]
-    want = np.array(shares) * total  # (rows, shares), as all that follows
-    bucket = np.minimum((below[:, None, :] < want[:, :, None]).sum(axis=2), BUCKETS - 1)
-    place = bucket + np.arange(0, counts.size, BUCKETS)[:, None]
-    there = counts.take(place)
-    part = (want - (below.take(place) - there)) / np.maximum(there, 1e-12)
-    part = np.minimum(np.maximum(part, 0.0), 1.0)
-    begin = EDGES_NS.take(bucket)
-    found: Floats = np.where(total > 0, begin + part * (EDGES_NS.take(bucket + 1) - begin), 0.0)
+    want = np.array(shares) * total  # (rows, shares)
+    bucket = np.array([np.searchsorted(row, of) for row, of in zip(below, want, strict=True)], np.int64)
+    bucket = np.minimum(bucket.reshape(want.shape), BUCKETS - 1)
+    found: Floats = np.where(total > 0, MIDDLES_NS.take(bucket), 0.0)
     return found
 
 

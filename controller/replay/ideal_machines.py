@@ -30,7 +30,7 @@ from headgate.controller.plan.predict.prediction import predict
 from headgate.controller.replay.exact_replay import Moment
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
-from headgate.topology_runtime.latency.latency_buckets import BUCKETS, bucket_of
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS, PER_DOUBLING, bucket_of
 from headgate.topology_runtime.rates.schedule import Schedule
 from headgate.topology_runtime.wire import messages as m
 
@@ -509,7 +509,10 @@ def quiet_block(vm: str, boot: int, threads: Sequence[m.ThreadSpec], epoch: int 
     slots = {name: bytes(8 * len(used)) for name in m.SLOT_COLUMNS}
     slots["slot"] = array("q", used).tobytes()
     tasks = tuple(thread.task for thread in threads)
-    return m.SampleBlock(vm, boot, 0, 0, NS, epoch, tasks, columns, slots, dict.fromkeys(m.LINK_COLUMNS, b""))
+    return m.SampleBlock(
+        vm, boot, 0, 0, NS, epoch, tasks, columns, slots, dict.fromkeys(m.LINK_COLUMNS, b""),
+        per_doubling=PER_DOUBLING,
+    )  # fmt: skip
 
 
 def _ends(topology: Topology, tasks: frozenset[str]) -> Iterator[tuple[str, str]]:

@@ -23,6 +23,7 @@ from headgate.controller.knowledge.run_view import (
 from headgate.controller.models.plans import PlanLatency
 from headgate.controller.views.sentences import measuring_words, rounded
 from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.latency.latency_buckets import ERROR
 from headgate.topology_runtime.wire.dead_letter_messages import told_place
 from headgate.topology_runtime.wire.wire_version import WIRE
 from headgate.topology_runtime.wording import counted, utc_iso
@@ -66,7 +67,7 @@ def status(view: RunView) -> dict[str, Any]:
         "tuples": msgspec.to_builtins(view.tuples),
         "state": state_of(view),
         "latency_ms": {
-            **view.latency_ms,
+            **_overall_latency(view),
             "window": _latency(result) if result else None,
             "predicted": _predicted_latency(view.predicted_latency),
         },
@@ -268,6 +269,11 @@ def _short(value: float | None) -> float | None:
     return round(value, 3) if value is not None else None
 
 
+def _overall_latency(view: RunView) -> dict[str, float | None]:
+    """error: by how much of its own a quantile may be off, also those of the window."""
+    return {**view.latency_ms, "error": ERROR}
+
+
 def _latency(result: LoopResult) -> dict[str, float] | None:
     found = result.window.latency
     every = {"mean": found.mean_ms, "p50": found.p50_ms, "p95": found.p95_ms, "p99": found.p99_ms}
@@ -341,7 +347,7 @@ def summary(view: RunView) -> dict[str, Any]:
         "state": state_of(view),
         "plans": plans_of(view),
         "plans_dropped": sum(view.rollouts_dropped.values()),
-        "latency_ms": view.latency_ms,
+        "latency_ms": _overall_latency(view),
         "offered_tps": round((tuples.offered - tuples.before) / seconds, 3) if seconds else 0.0,
         "achieved_tps": round((tuples.acked - tuples.before) / view.done_s, 3) if view.done_s else 0.0,
         "ended": view.ended,

@@ -324,6 +324,12 @@ def _said(status: Status) -> str:
     return f" (predicted {p50}, {p99})"
 
 
+def _error(status: Status) -> str:
+    """How exact latencies are: they are counted in buckets."""
+    error = value_at(status, "latency_ms.error")
+    return f" (±{error:.1%})" if isinstance(error, float) else ""
+
+
 def _facts(status: Status, rates: Sequence[float]) -> Table:
     from rich.table import Table
 
@@ -339,7 +345,7 @@ def _facts(status: Status, rates: Sequence[float]) -> Table:
     table.add_row("rate", f"{offered}  {sparkline(rates)}")
     table.add_row("", f"{measured} measured, {planned} planned for, {predicted} predicted to fit")
     table.add_row("verdict", _verdict(status))
-    table.add_row("latency", f"p50 {p50}, p99 {p99}{_said(status)}; {backlog_words(status)}")
+    table.add_row("latency", f"p50 {p50}, p99 {p99} {_error(status)}{_said(status)}; {backlog_words(status)}")
     on = counted(len(vms_of(status)), "VM")
     table.add_row("plan", f"#{count(status, 'plan.epoch')}: {slot_words(status)} on {on}")
     if first := bottleneck_words(status):

@@ -23,7 +23,7 @@ from headgate.controller.monitor.sample_intake import Intake
 from headgate.controller.monitor.sample_windows import window_of
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Task, Topology
-from headgate.topology_runtime.latency.latency_buckets import BUCKETS
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS, PER_DOUBLING
 from headgate.topology_runtime.rates.schedule import NS
 from headgate.topology_runtime.wire.channels import encode
 from headgate.topology_runtime.wire.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
@@ -69,6 +69,7 @@ def block_of(agent: int, threads: int, tasks: tuple[str, ...], chance: np.random
             to_thread=np.repeat(numbers + 1, LINKS_PER_THREAD),
         ),
         latency=((tasks[-1], tasks[0], tuple(chance.integers(0, 20, BUCKETS).tolist())),),
+        per_doubling=PER_DOUBLING,
     )
 
 

@@ -24,6 +24,7 @@ from headgate.controller.knowledge.measured_window import (
 )
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.latency.latency_buckets import PER_DOUBLING
 from headgate.topology_runtime.rates.schedule import NS, Schedule
 from headgate.topology_runtime.stability.slopes import Floats
 from headgate.topology_runtime.wire.messages import LINK_COLUMNS, SAMPLE_COLUMNS, SLOT_COLUMNS, SampleBlock
@@ -70,6 +71,7 @@ def block(
         slots=packed(SLOT_COLUMNS, slots or []),
         links=packed(LINK_COLUMNS, links or []),
         latency=latency,
+        per_doubling=PER_DOUBLING,
     )
 
 

@@ -12,13 +12,14 @@ from analysis_made import START_NS, VM1, VM2, block, line_topology
 from examples import examples
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.monitor.sample_intake import Intake
 from headgate.controller.monitor.sample_windows import window_of
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.errors import BadMessage
-from headgate.topology_runtime.latency.latency_buckets import BUCKETS, bucket_of
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS, COARSE, bucket_of
 from headgate.topology_runtime.rates.schedule import NS
 from headgate.topology_runtime.wire.messages import SampleBlock
 
@@ -228,7 +229,15 @@ def test_a_stalled_controller_still_puts_blocks_where_they_belong() -> None:
     assert window.tasks["score"].rate_in_tps == pytest.approx(100, rel=0.01)
 
 
-def test_edges_and_latency() -> None:
+def coarse(ns: int) -> int:
+    """Its bucket in blocks of agents of wire version 3 and before: four per doubling, of 1,024 ns."""
+    us = ns >> 10
+    bits = us.bit_length()
+    return (bits - 2) * 4 + ((us >> (bits - 3)) & 3)
+
+
+@pytest.mark.parametrize(("told", "error"), [({}, 0.016), ({"per_doubling": COARSE}, 0.15)])
+def test_edges_and_latency(told: dict[str, int], error: float) -> None:
     made = intake()
     link = {
         "from_thread": 1, "to_thread": 2, "tuples": 200, "bytes": 4000, "frames": 10,
@@ -237,22 +246,24 @@ def test_edges_and_latency() -> None:
     empty = {"from_thread": 1, "to_thread": 2, "tuples": 0, "frames": 0, "buffer_latency_ns": 77_000_000}
     unknown = {"from_thread": 1, "to_thread": 77, "tuples": 5}
     counts = [0] * BUCKETS
-    counts[bucket_of(50_000_000)], counts[bucket_of(400_000_000)] = 90, 10
+    at = coarse if told else bucket_of
+    counts[at(50_000_000)], counts[at(400_000_000)] = 90, 10
+    counts = counts[:160] if told else counts
     for k in range(10):
         end = START_NS + k * NS
         sent = scored(
             "vm1", k, end, links=[link, empty, unknown], latency=(("sink", "source", tuple(counts)),)
         )
-        made.add_block(sent, end, 1)
+        made.add_block(structs.replace(sent, **told), end, 1)
     window = window_of(made, START_NS + 10 * NS, 5.0)
     edge = window.edges["score", "sink"]
     assert (edge.rate_tps, edge.bytes_per_s) == pytest.approx((200, 4000))
     assert (edge.buffer_latency_ms, edge.channel_latency_ms) == pytest.approx((1, 3))
     assert window.latency.rows == pytest.approx(500)
-    assert window.latency.p50_ms == pytest.approx(50, rel=0.15)
-    assert window.latency.p99_ms == pytest.approx(400, rel=0.15)
-    assert window.latencies["source", "sink"].mean_ms == pytest.approx(85, rel=0.15)
-    assert window.latency_series.p50_s == pytest.approx([0.05] * 5, rel=0.15)
+    assert window.latency.p50_ms == pytest.approx(50, rel=error)
+    assert window.latency.p99_ms == pytest.approx(400, rel=error)
+    assert window.latencies["source", "sink"].mean_ms == pytest.approx(85, rel=error)
+    assert window.latency_series.p50_s == pytest.approx([0.05] * 5, rel=error)
     assert window.latency_series.at_s == pytest.approx([-5.5, -4.5, -3.5, -2.5, -1.5])
 
 

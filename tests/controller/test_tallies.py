@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from headgate.controller.files.run_state_files import TallyFile
 from headgate.controller.knowledge.knowledge import RunCounts
 from headgate.controller.knowledge.run_tallies import SourceTally, Tallies
+from headgate.topology_runtime.latency.latency_buckets import lowest_ns
 from headgate.topology_runtime.wire.messages import DeadLetter, SourceStatus
 
 TALLIES = Tallies(
@@ -31,6 +32,19 @@ def test_a_torn_file_is_no_tallies(tmp_path: Path, keep: int) -> None:
     data = (tmp_path / "tallies.bin").read_bytes()
     (tmp_path / "tallies.bin").write_bytes(data[:keep])
     assert store.read() is None
+
+
+def test_latencies_are_counted_on_and_those_of_an_earlier_version_too() -> None:
+    counts = RunCounts()
+    counts.add_latency("sink", "source", [0] * 100 + [7])
+    later = RunCounts()
+    later.recall(counts.tallies(1))
+    assert later.latency == counts.latency
+    before = RunCounts()
+    before.recall(Tallies(5, latency=(("sink", "source", (0, 0, 0, 0, 0, 9)),)))
+    there = [bucket for bucket, rows in enumerate(before.latency["sink", "source"]) if rows]
+    assert sum(before.latency["sink", "source"]) == 9
+    assert [lowest_ns(there[0]), lowest_ns(there[-1] + 1)] == [5 << 10, 6 << 10]
 
 
 def source(emitted: int, acked: int, above: int = 0, replayed: int = 0, thread: int = 0) -> SourceStatus:

@@ -24,6 +24,7 @@ from headgate.controller.viewers import Publisher
 from headgate.controller.views.controller_metrics import families
 from headgate.dashboards.terminal.status_commands import print_status
 from headgate.topology_runtime.api.topology import Static
+from headgate.topology_runtime.latency.latency_buckets import PER_DOUBLING, bucket_of
 from headgate.topology_runtime.wire.messages import SampleBlock
 
 Labels = frozenset[tuple[str, str]]
@@ -104,9 +105,9 @@ def alike(shown_there: Any, exact: float | None, digits: int = 3) -> bool:
 
 def in_tasks(world: World) -> None:
     """Rows of `work` took a while."""
-    columns = {"task": 1, "bucket": 70, "rows": 90}
+    columns = {"task": 1, "bucket": bucket_of(1_000_000), "rows": 90}
     counts = {name: array("q", [value]).tobytes() for name, value in columns.items()}
-    block = SampleBlock("vm1", 1, 1, 1, 1, 1, (), {}, {}, {}, task_latency=counts)
+    block = SampleBlock("vm1", 1, 1, 1, 1, 1, (), {}, {}, {}, task_latency=counts, per_doubling=PER_DOUBLING)
     assert world.loop.intake is not None
     world.loop.intake.in_task.add(block, world.mono_ns)
 

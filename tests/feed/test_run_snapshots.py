@@ -24,7 +24,7 @@ from headgate.controller.views.run_documents import RateRows, explain, status, s
 from headgate.controller.views.run_snapshots import SnapshotMaker
 from headgate.topology_runtime.api.cluster import Slot
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.latency.latency_buckets import BUCKETS, bucket_of
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS, PER_DOUBLING, bucket_of
 from headgate.topology_runtime.platform.planning_time import clocked
 from headgate.topology_runtime.wire.messages import ProfileSpec, Request, SampleBlock
 from headgate.topology_runtime.wire.run_snapshot import Delta, Snapshot, advanced
@@ -112,7 +112,7 @@ def test_a_picture_says_how_near_each_task_is_to_its_limit_and_its_latency() -> 
 def block(task: int, bucket: int, rows: int) -> SampleBlock:
     columns = {name: array("q", [value]).tobytes()
                for name, value in (("task", task), ("bucket", bucket), ("rows", rows))}  # fmt: skip
-    return SampleBlock("vm1", 1, 1, 1, 1, 1, (), {}, {}, {}, task_latency=columns)
+    return SampleBlock("vm1", 1, 1, 1, 1, 1, (), {}, {}, {}, task_latency=columns, per_doubling=PER_DOUBLING)
 
 
 def test_latency_in_a_task_is_that_of_all_its_rows_of_the_last_seconds() -> None:

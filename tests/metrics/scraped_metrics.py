@@ -20,7 +20,7 @@ from headgate.controller.knowledge.run_view import RunView
 from headgate.controller.knowledge.vm_ways import VmWay
 from headgate.controller.models.plans import PlanLatency, RowLatency
 from headgate.controller.views import controller_metrics as of_controller
-from headgate.topology_runtime.latency.latency_buckets import BUCKETS
+from headgate.topology_runtime.latency.latency_buckets import BUCKETS, PER_DOUBLING
 from headgate.topology_runtime.wire.messages import SampleBlock
 
 __all__ = ["World", "vm"]  # told further
@@ -122,4 +122,4 @@ def block(*rows: tuple[int, int, int]) -> SampleBlock:
         name: array("q", column).tobytes()
         for name, column in zip(("task", "bucket", "rows"), columns, strict=True)
     }
-    return SampleBlock("vm1", 1, 1, 1, 1, 1, (), {}, {}, {}, task_latency=in_task)
+    return SampleBlock("vm1", 1, 1, 1, 1, 1, (), {}, {}, {}, task_latency=in_task, per_doubling=PER_DOUBLING)

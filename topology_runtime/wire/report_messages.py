@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.latency.latency_buckets import COARSE
 
 
 class FinishedRuns(msgspec.Struct, frozen=True, array_like=True):
@@ -38,7 +39,8 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     Threads: `SAMPLE_COLUMNS`, `tasks` names each row's task. `latency`: (sink, source, buckets of the meter),
     `task_latency`: `latency_buckets.LATENCY_COLUMNS`. Link latencies: means per frame.
     `finished`: how sinks' logs grew. `user`: metrics of tasks' own. `timers_ns`: CPU that timers took, by task.
-    `calls`: by task how many, and the sums over them of µs² / rows, on the CPU and off it (`row_spread`)."""
+    `calls`: by task how many, and the sums over them of µs² / rows, on the CPU and off it (`row_spread`).
+    `per_doubling`: buckets of latencies, as `latency_buckets` counts them; COARSE: of an agent that does not say."""
 
     vm: str
     boot: int
@@ -58,6 +60,7 @@ class SampleBlock(msgspec.Struct, frozen=True, tag="samples"):
     run: str = ""
     timers_ns: dict[str, int] = {}
     calls: dict[str, tuple[int, int, int]] = {}
+    per_doubling: int = COARSE
 
 
 SAMPLE_COLUMNS = (
