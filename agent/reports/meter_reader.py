@@ -1,7 +1,7 @@
 """One worker's meter as its agent reads it: deltas since the last reading, and where the sources are.
 
-Reading is a copy of the records in use; nothing that the worker does is disturbed. Buckets only grow, so the
-difference of two histograms is the difference of two long integers; of its words a handful is not 0.
+Reading is a copy of the records in use; nothing that the worker does is disturbed. Most of a histogram's words are as
+they were: only stretches in which something was counted are looked at one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from headgate.topology_runtime.worker.meters import meter
 RECORD_BYTES = meter.THREAD_WORDS * 8
 FIELDS = struct.Struct(f"<{meter.FIELDS}q")
 FIELDS_BYTES = meter.FIELDS * 8
-BUCKET_BITS = 64
+WORD_BYTES = 8
+STRETCH_BYTES = 160 * WORD_BYTES  # five doublings
 LATENCY_END = FIELDS_BYTES + BUCKETS * 8
 LINK = struct.Struct(f"<{meter.LINK_WORDS}q")
 LINK_COUNTS = meter.L_STATE  # words before it
@@ -167,15 +168,21 @@ class MeterReader:
 
 def added(before: bytes, now: bytes) -> Buckets:
     """Which buckets of a histogram have grown, and by how much."""
-    if now == before:
-        return []
+    found: Buckets = []
+    for at in range(0, len(now), STRETCH_BYTES):
+        here, there = now[at : at + STRETCH_BYTES], before[at : at + STRETCH_BYTES]
+        if here != there:
+            found += _added(there, here, at // WORD_BYTES)
+    return found
+
+
+def _added(before: bytes, now: bytes, first: int) -> Buckets:
+    """Buckets only grow, so the difference of two stretches is the difference of two long integers."""
     grown = int.from_bytes(now, "little") - int.from_bytes(before, "little")
     if grown < 0:
         return []  # no worker of ours wrote this
-    first = ((grown & -grown).bit_length() - 1) // BUCKET_BITS
-    last = (grown.bit_length() - 1) // BUCKET_BITS
-    words = (grown >> first * BUCKET_BITS).to_bytes((last - first + 1) * 8, "little")
-    return [(bucket, more) for bucket, more in enumerate(memoryview(words).cast("Q"), first) if more]
+    words = memoryview(grown.to_bytes(len(now), "little")).cast("Q")
+    return [(bucket, more) for bucket, more in enumerate(words.tolist(), first) if more]
 
 
 def _source(now: Counts, names: tuple[str, ...]) -> SourceStatus:

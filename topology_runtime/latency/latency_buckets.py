@@ -4,7 +4,9 @@ The layout is that of HDR histograms (Gil Tene, HdrHistogram): equal steps up to
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 
 BUCKETS = 1312
 PER_DOUBLING = 32
@@ -64,15 +66,14 @@ def without_last_zeros(buckets: Sequence[int]) -> tuple[int, ...]:
 
 
 def percentiles_ns(counts: Iterable[tuple[int, int]], counted: int, shares: Sequence[float]) -> list[float]:
-    """The latencies below which these shares (ascending) of the `counted` ones lie, as the middles of their buckets; 0
+    """The latencies below which these shares of the `counted` ones lie, as the middles of their buckets; 0
     when there are none. counts: (bucket, how many), by bucket."""
-    found: list[float] = []
-    seen = 0
-    for bucket, count in counts:
-        seen += count
-        while count and len(found) < len(shares) and seen >= shares[len(found)] * counted:
-            found.append(float(bucket_ns(bucket)))
-    return found + [found[-1] if found else 0.0] * (len(shares) - len(found))
+    there = [(bucket, count) for bucket, count in counts if count]
+    if not there:
+        return [0.0] * len(shares)
+    below = list(accumulate(count for _, count in there))
+    at = (bisect_left(below, share * counted) for share in shares)
+    return [float(bucket_ns(there[min(n, len(there) - 1)][0])) for n in at]
 
 
 def percentile_ns(buckets: Sequence[int], share: float) -> float:
