@@ -312,6 +312,7 @@ def start(options: dict[str, Any]) -> None:
         ring,
         at,
         options["alarms_to"],
+        options["otlp_to"],
     )
     machines = machines_of({**options, "run_name": run}, state, ring, grows)
     Controller(Loop(msgspec.structs.replace(settings, run=run), submitted).step, place, machines).run()

@@ -129,7 +129,8 @@ Step = Callable[[t.Event, t.Now], Sequence[t.Instruction]]
 class ControllerPlace:
     """Where a controller lives: its state directory, its trace (None: none), its ports (0: any), the
     process it dies with (0: none), which older traces stay, where its metrics are served (None: nowhere), the
-    port of its picture's changes (0: any), its keys, its address, where alarms are posted."""
+    port of its picture's changes (0: any), its keys, its address, where alarms are posted, where
+    metrics are sent."""
 
     state: Path
     trace: Path | None = None
@@ -142,6 +143,7 @@ class ControllerPlace:
     keys: Keyring | None = None  # none: those in its state directory
     at: Listening = channels.HERE
     alarms_to: str | None = None
+    otlp_to: str | None = None
 
 
 class Controller:
@@ -161,6 +163,8 @@ class Controller:
         ports = place.control_port, place.command_port
         self._ports = ControllerPorts(ring, place.at, *ports, place.state / FOLDER, self._do, self._audit)
         self._viewers = Viewers(self._wake, self._ports.clients, place.stream_port, place.metrics, place.at)
+        if place.otlp_to is not None:
+            self._viewers.push(place.otlp_to, place.state.name)
         self._alarms = _alarm_posts(place.alarms_to, home)
         self._plans = BackgroundPlans(self._wake)
         self._waiter = channels.Waiter(self._ports.channels, [self._wake.fd])

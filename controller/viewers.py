@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from queue import Empty, Full, Queue
 from typing import TYPE_CHECKING, Any
@@ -25,7 +25,10 @@ from headgate.topology_runtime.wire.messages import Reply, refusal
 from headgate.topology_runtime.wire.run_snapshot import Delta
 
 if TYPE_CHECKING:
+    from prometheus_client.core import Metric
+
     from headgate.topology_runtime.metrics.metrics_port import MetricsPort
+    from headgate.topology_runtime.metrics.otlp_push import OtlpPush
     from headgate.topology_runtime.platform.http_options import MetricsAt
 
 
@@ -121,10 +124,20 @@ class Viewers:
         self.view: RunView | None = None  # the newest
         self._metrics = self._metrics_port(metrics) if metrics is not None else None
         self.metrics_address = self._metrics.address if self._metrics is not None else None
+        self._push: OtlpPush | None = None
         self._publisher: Publisher | None = Publisher(guard, port, at)
         self._questions: Queue[tuple[int, Work]] = Queue(WAITING_MOST)
         self._answers: Queue[tuple[int, Reply]] = Queue()
         self._thinker: threading.Thread | None = None
+
+    def push(self, url: str, instance: str) -> None:
+        """Send metrics there from now on. Raises InvalidInput, HeadgateError."""
+        from headgate.topology_runtime.metrics.otlp_push import OtlpPush
+
+        self._push = OtlpPush(url, "headgate-controller", instance, self._families)
+
+    def _families(self) -> Iterable[Metric]:
+        return families(self.view) if self.view is not None else ()
 
     def show(self, view: RunView) -> None:
         """What there is to see now."""
@@ -177,11 +190,13 @@ class Viewers:
             self._publisher.close(over)
         if self._metrics is not None:
             self._metrics.close()
+        if self._push is not None:
+            self._push.close()
 
     def _metrics_port(self, at: MetricsAt) -> MetricsPort:
         from headgate.topology_runtime.metrics.metrics_port import MetricsPort
 
-        return MetricsPort(at, lambda: families(self.view) if self.view is not None else ())
+        return MetricsPort(at, self._families)
 
     @contextmanager
     def _costing(self) -> Iterator[None]:

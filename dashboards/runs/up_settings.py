@@ -61,6 +61,7 @@ class UpSettings:
     state_dir: Path | None = None
     trace_dir: Path = Path("traces")
     alarms_to: str | None = None  # where they are posted
+    otlp_to: str | None = None  # where metrics are sent
     exactly_once: bool = False  # keyed state counts no row twice
     state_to: str | None = None  # where snapshots of keyed state are kept; None: on the VMs' disks
     state_in_memory_mb: float | None = None  # of each slot; None: half of its memory

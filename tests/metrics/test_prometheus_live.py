@@ -110,7 +110,9 @@ def test_prometheus_answers_what_the_boards_ask_of_a_run(tmp_path: Path) -> None
         for name in CONTRACT.keys() - {"headgate_link_delay_seconds"}:  # all threads are on one VM
             assert name in stored or f"{name}_bucket" in stored
         for text in [text for board in BOARDS.values() for text in expressions(board)]:
-            if "changes(" not in text and "link_delay" not in text:  # a figure of a new plan may not be known at once
+            if (
+                "changes(" not in text and "link_delay" not in text
+            ):  # a figure of a new plan may not be known at once
                 prom.until(lambda text=text: bool(prom.get("query", query=text)["result"]))
         input_tps, room_tps = prom.value("headgate_input_rate_tps"), prom.value("headgate_headroom_tps")
         assert input_tps == 100 and room_tps is not None and room_tps > 0

@@ -86,6 +86,9 @@ RUN_SETTINGS: dict[str, dict[str, Any]] = {
     "alarms_to": {
         "metavar": "URL", "help": "Post alarms there when they begin and end; ${FILE:/path} is a secret address.",
     },
+    "otlp_to": {
+        "metavar": "URL", "help": "Send metrics to a collector of OpenTelemetry there, by OTLP over HTTP.",
+    },
     "exactly_once": {
         "is_flag": True,
         "help": "Keyed state counts each row once, and what comes of it goes on once a snapshot has it.",
