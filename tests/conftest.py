@@ -38,10 +38,10 @@ FULL = {  # files that only `scripts/test full` runs, and why
     **dict.fromkeys(
         (
             "test_connect_live.py", "test_figures_again_live.py", "test_follow_live.py", "test_followed_season_live.py",
-            "test_interrupted_live.py", "test_offers_live.py", "test_policies_live.py", "test_streamed_live.py",
-            "test_sums_on_spark_live.py", "test_views_on_spark_live.py", "test_report_again_live.py",
+            "test_interrupted_live.py", "test_offers_live.py", "test_policies_live.py", "test_views_on_spark_live.py",
+            "test_report_again_live.py",
         ),
-        "another form of an analysis by Spark; the gate has one",
+        "another form of an analysis; the gate has one",
     ),
     **dict.fromkeys(
         (

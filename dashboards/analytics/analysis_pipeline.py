@@ -4,33 +4,39 @@ made in a draft and take the place of earlier ones as a whole."""
 from __future__ import annotations
 
 import json
+import os
+import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+from urllib.parse import quote
 
 import msgspec
 
-from headgate.dashboards.analytics.aggregation.aggregate_steps import asked_of, forget_aggregates
 from headgate.dashboards.analytics.analyses.all_analyses import Rows, answers
-from headgate.dashboards.analytics.analyses.earlier_run import ComparedWith
-from headgate.dashboards.analytics.curation.curated_tables import Curated, curate
+from headgate.dashboards.analytics.analyses.analysis_input import HELD, AnalysisInput
+from headgate.dashboards.analytics.analyses.earlier_run import QUICK_ROWS, ComparedWith
 from headgate.dashboards.analytics.curation.trace_segments import JudgedFiles, Segment, judged
 from headgate.dashboards.analytics.curation.unchanged_inputs import MARK, mark_of, reused_analysis
 from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
 from headgate.dashboards.analytics.storage.output_folder import ANALYSIS, disk_told, drafted, held
 from headgate.dashboards.analytics.storage.result_tables import SCHEMA, TABLES, LeftOut, Residuals
-from headgate.dashboards.analytics.storage.spark_session import LARGE, MEMORY, QUICK, QUICK_ROWS, session
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
+from headgate.dashboards.tables import duckdb_tables
+from headgate.dashboards.tables.table_catalogue import needed, tables
+from headgate.dashboards.tables.table_engines import EngineFailure, TableEngine, fill
+from headgate.dashboards.tables.trace_files import RunFiles, damaged, widths_of, without
 from headgate.topology_runtime.errors import InvalidInput
+from headgate.topology_runtime.traces.arrow_schema import arrow_schema
+from headgate.topology_runtime.traces.trace_tables import TABLES as RECORDED
 from headgate.topology_runtime.wording import counted
 
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
-STEPS = 21  # that `tell` hears of
+STEPS = 11  # that `tell` hears of
 TOLD = (  # result tables that are in the summary as they are
     "episodes",
     "leaks",
@@ -45,20 +51,39 @@ TOLD = (  # result tables that are in the summary as they are
     "policies_tried",
 )
 
+KEPT = ("sum_bundles", "sum_slot_windows")  # sums that others are made of, worked out once
+ASKED = needed(" ".join(f"sum_{name}" for name in (*HELD, "group_slots", "peaks")))
+CURATED = ("topology", "run", "date")  # folders of a curated table
+DAY_US = 86_400_000_000
+ON_SPARK = "local[*]"  # of what is not on this machine's disks
+
 Tell = Callable[[str], None]
-Found = list[tuple[TraceRun, list[Segment]]]
 
 
 @dataclass(frozen=True)
 class AnalysisSettings:
-    """`master`: any Spark URL; `memory`: of the driver; `spark`: more settings of Spark; `again`: nothing that an
-    earlier analysis aggregated or answered is used; `before`: what the runs are compared with."""
+    """`master`: any Spark URL, None: DuckDB, in this process; `memory`: of it, or of Spark's driver; `spark`: more
+    settings of Spark; `again`: nothing that an earlier analysis answered is used; `before`: what the runs are compared
+    with."""
 
-    master: str = "local[*]"
-    memory: str = MEMORY
+    master: str | None = None
+    memory: str = "2g"
     strict: bool = False
     again: bool = False
     spark: Mapping[str, str] = field(default_factory=dict)
+    before: ComparedWith = ComparedWith()
+
+
+@dataclass(frozen=True)
+class AnalysisWork:
+    """Where results go and how: the output folder, the draft in it, what was left out so far; `before`: what the runs
+    are compared with."""
+
+    to: DataPlace
+    draft: DataPlace
+    left: list[LeftOut]
+    strict: bool
+    tell: Tell
     before: ComparedWith = ComparedWith()
 
 
@@ -83,27 +108,133 @@ def run(
         if known is not None:
             tell("nothing has changed since it was analysed")
             return known
-        if settings.again:
-            forget_aggregates(to)
-        tell("starting Spark, which takes some seconds")
         with drafted(to) as draft:
-            with session(settings.master, settings.memory, log_of(to), tuned(found, settings)) as spark:
-                started_s = time.monotonic()
-                tell(f"curating (Spark started in {started_s - began_s:.1f} s)")
-                curated = curate(spark, to / "curated", found, left)
-                curated_s = time.monotonic()
-                work = AnalysisWork(to, draft, left, settings.strict, tell, before=settings.before)
-                analysis = analysed(spark, found, work, curated)
-                ended_s = time.monotonic()
+            work = AnalysisWork(to, draft, left, settings.strict, tell, settings.before)
+            with engine_of(settings, found, work) as engine:
+                analysis, times = readable(engine, found, work)
             times = {
-                "start": started_s - began_s,
-                "curate": curated_s - started_s,
-                "analyse": ended_s - curated_s,
+                "start": times["began"] - began_s,
+                "curate": times["curate"],
+                "analyse": times["analyse"],
             }
             analysis = write_analysis(draft, analysis, mark, times)
             tell("the report")
             finish(draft)
     return analysis
+
+
+@contextmanager
+def engine_of(
+    settings: AnalysisSettings, found: Sequence[RunFiles], work: AnalysisWork
+) -> Iterator[TableEngine]:
+    """DuckDB; Spark when its URL is given, or files are not on this machine."""
+    local = work.to.local and all(one.run.place.local for one in found)
+    if settings.master is None and local:
+        with duckdb_tables.working(Path(work.draft.path) / "engine", settings.memory) as engine:
+            yield engine
+        return
+    from headgate.dashboards.analytics.storage.spark_session import session, tuned
+    from headgate.dashboards.tables.spark_tables import SparkEngine
+
+    work.tell("starting Spark, which takes some seconds")
+    more = tuned(rows_of(found)["samples"] < QUICK_ROWS) | dict(settings.spark)
+    log = (Path(work.to.path) if work.to.local else Path.cwd()) / "spark.log"
+    with session(settings.master or ON_SPARK, settings.memory, log, more) as spark:
+        yield SparkEngine(spark)
+
+
+def readable(
+    engine: TableEngine, found: Sequence[RunFiles], work: AnalysisWork
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """(the analysis, times); once more without files whose pages cannot be read, if that is why it failed."""
+    try:
+        return whole(engine, found, work)
+    except EngineFailure:
+        bad = damaged(found)
+        if not bad:
+            raise
+    work.left.extend(bad)
+    if work.strict:
+        refuse(work.left)
+    return whole(engine, without(found, {why.file for why in bad}), work)
+
+
+def whole(
+    engine: TableEngine, found: Sequence[RunFiles], work: AnalysisWork
+) -> tuple[dict[str, Any], dict[str, float]]:
+    """Curated tables, results and models of all files; what analysis.json says, and how long that took."""
+    began_s = time.monotonic()
+    fill(engine, found, (), {"runs", *RECORDED})
+    work.tell("curating")
+    curate(engine, found, (work.draft if work.draft.local else work.to) / "curated")
+    curated_s = time.monotonic()
+    work.tell("adding up")
+    fill(engine, found, (), ASKED - set(RECORDED), KEPT)
+    analysis = analysed(input_of(engine, found), work)
+    ended_s = time.monotonic()
+    return analysis, {"began": began_s, "curate": curated_s - began_s, "analyse": ended_s - curated_s}
+
+
+def curate(engine: TableEngine, found: Sequence[RunFiles], to: DataPlace) -> None:
+    """The tables of all runs as files by topology, run and date. A segment that is one of these as it stands is linked;
+    the rows of others (over midnight, of other columns or types, not on this machine) are written."""
+    rest = []
+    for one in found:
+        others = tuple(segment for segment in one.segments if not linked(one.run, segment, to))
+        rest.append(replace(one, segments=others))
+    for name, columns in RECORDED.items():
+        if any(one.files(name) for one in rest):
+            engine.read("rest", tables()[name], rest)
+            query = f"""
+select {", ".join(f"t.{name}" for name in columns)}, r.topology, r.name as run,
+  cast(cast(t.time as date) as string) as date
+from rest t join runs r on r.run = t.run"""
+            engine.write(query, to / name, CURATED)
+
+
+def linked(run: TraceRun, segment: Segment, to: DataPlace) -> bool:
+    """Is it a curated file now?"""
+    day = segment.begin_us // DAY_US
+    if not to.local or not segment.place.local or segment.end_us // DAY_US != day:
+        return False
+    if segment.shape != tuple((field.name, str(field.type)) for field in arrow_schema(segment.table)):
+        return False
+    date = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
+    of = zip(CURATED, (run.topology, run.name, date), strict=True)
+    folder = Path(to.path, segment.table, *(f"{key}={quote(value, safe='')}" for key, value in of))
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        os.link(segment.place.path, folder / segment.place.name)
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(segment.place.path, folder / segment.place.name)
+    return True
+
+
+def input_of(
+    engine: TableEngine, found: Sequence[RunFiles], memory: dict[Any, Any] | None = None
+) -> AnalysisInput:
+    """What the analyses are given; the engine knows the sums. `memory`: of a follower's earlier turns."""
+    sums = {name: engine.ask(f"select * from sum_{name}") for name in HELD}
+    begin_us = {one.run.key: begin_of(one) for one in found}
+    runs = {one.run.key: one.run for one in found}
+    return AnalysisInput(
+        engine, runs, begin_us, widths_of(found), sums, found, {} if memory is None else memory
+    )
+
+
+def begin_of(one: RunFiles) -> int:
+    """Time of its first sample; of a run without any, of its first row."""
+    samples = [segment.begin_us for segment in one.segments if segment.table == "samples"]
+    return min(samples or [segment.begin_us for segment in one.segments])
+
+
+def rows_of(found: Sequence[RunFiles]) -> dict[str, int]:
+    """By table."""
+    counts = dict.fromkeys(RECORDED, 0)
+    for one in found:
+        for segment in one.segments:
+            counts[segment.table] += segment.rows
+    return counts
 
 
 def write_analysis(
@@ -117,69 +248,41 @@ def write_analysis(
 
 def judged_runs(
     traces: Sequence[str | Path], strict: bool, files: JudgedFiles | None = None
-) -> tuple[Found, list[LeftOut]]:
+) -> tuple[list[RunFiles], list[LeftOut]]:
     """(the runs of which something can be used, what is left out); `files`: judged before. Raises InvalidInput."""
     there, left = trace_runs.find([str(trace) for trace in traces])
-    found: Found = []
+    found = []
     for one in there:
         segments, why = judged(one, files)
-        found.append((one, segments))
+        found.append(RunFiles(one, tuple(segments)))
         left += why
-    _check(found, left, strict)
-    return [(one, segments) for one, segments in found if segments], left
+    if strict and left:
+        refuse(left)
+    if not any(one.files("samples") for one in found):
+        raise InvalidInput("there are no samples that can be used", faults=_faults(left))
+    return [one for one in found if one.segments], left
 
 
-def log_of(to: DataPlace) -> Path:
-    """Where Spark's words go."""
-    return (Path(to.path) if to.local else Path.cwd()) / "spark.log"
-
-
-def tuned(found: Found, settings: AnalysisSettings) -> dict[str, str]:
-    """Settings of Spark, by how much there is to do."""
-    rows = sum(segment.rows for _, segments in found for segment in segments if segment.table == "samples")
-    return (QUICK if rows < QUICK_ROWS else LARGE) | dict(settings.spark)
-
-
-@dataclass(frozen=True)
-class AnalysisWork:
-    """Where results go and how: the output folder, the draft in it, what was left out so far. `apart`: of runs that go
-    on; `before`: what they are compared with; `memory`: of earlier turns of a follower."""
-
-    to: DataPlace
-    draft: DataPlace
-    left: list[LeftOut]
-    strict: bool
-    tell: Tell
-    apart: bool = False
-    before: ComparedWith = ComparedWith()
-    memory: dict[Any, Any] = field(default_factory=dict)
-
-
-def analysed(spark: SparkSession, found: Found, work: AnalysisWork, curated: Curated) -> dict[str, Any]:
+def analysed(asked: AnalysisInput, work: AnalysisWork) -> dict[str, Any]:
     """Results and models into the draft; what analysis.json says. Raises InvalidInput."""
-    left = work.left + curated.left
-    if work.strict and curated.left:
-        _refuse(left)
-    asked = asked_of(spark, work.to, found, curated, work.tell, work.apart, work.memory)
-    rows, more = answers(asked, work.draft, left, work.tell, work.before)
+    rows, more = answers(asked, work.draft, work.left, work.tell, work.before)
     if work.strict and len(rows["left_out"]) > 0:
-        _refuse(rows["left_out"])  # type: ignore[arg-type]
+        refuse(rows["left_out"])  # type: ignore[arg-type]
     _write_results(work.draft, rows)
-    return summary(found, curated, rows, more, work.to)
+    return summary(asked.files, rows, more, work.to)
 
 
-def summary(
-    found: Found, curated: Curated, rows: Rows, more: dict[str, Any], to: DataPlace
-) -> dict[str, Any]:
+def summary(found: Sequence[RunFiles], rows: Rows, more: dict[str, Any], to: DataPlace) -> dict[str, Any]:
     """`headgate/analysis/v1`."""
+    counts = rows_of(found)
     data = {name: msgspec.to_builtins(list(of)) for name, of in rows.items()}
     growing = more["growing"]
     return {
         "schema": SCHEMA,
-        "rows": curated.rows["samples"],
-        "rows_by_table": curated.rows,
-        "runs": [one.key for one, _ in found],
-        "without_models": [one.key for one, _ in found if not one.models],
+        "rows": counts["samples"],
+        "rows_by_table": counts,
+        "runs": [one.run.key for one in found],
+        "without_models": [one.run.key for one in found if not one.run.models],
         **{of: _fit(rows["residuals"], of, more["r2_epochs"]) for of in ("rate", "cpu", "memory")},
         "stability": [_stability(row, growing) for row in data["stability"] if row["scope"] == "epoch"],
         "latency_ms": more["latency_ms"],
@@ -212,14 +315,7 @@ def _write_results(to: DataPlace, rows: Rows) -> None:
         (to / "results" / f"{name}.json").write(content.encode() + b"\n")
 
 
-def _check(found: Found, left: list[LeftOut], strict: bool) -> None:
-    if strict and left:
-        _refuse(left)
-    if not any(segment.table == "samples" for _, segments in found for segment in segments):
-        raise InvalidInput("there are no samples that can be used", faults=_faults(left))
-
-
-def _refuse(left: Sequence[LeftOut]) -> None:
+def refuse(left: Sequence[LeftOut]) -> None:
     raise InvalidInput(
         f"{counted(len(left), 'file')} cannot be used, and --set strict=yes leaves none out",
         faults=_faults(left),

@@ -1,4 +1,4 @@
-"""`headgate analyze TRACE…`: traces to answers, with Spark."""
+"""`headgate analyze TRACE…`: traces to answers."""
 
 from __future__ import annotations
 
@@ -16,7 +16,6 @@ import msgspec
 
 from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.result_tables import CARRIES, PolicyTried
-from headgate.dashboards.analytics.storage.spark_session import check_installed, tasks_running
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 from headgate.dashboards.runs.connection import contact_of, controller_option
 from headgate.topology_runtime.commands.output import Format, emit, format_options
@@ -41,11 +40,13 @@ REPORT = "report.html"
     metavar="DIR",
     help="Folder for what comes of it (default: `analysis/NAME` beside TRACE).",
 )
-@click.option("--master", default="local[*]", show_default=True, help="Where Spark runs: any Spark URL.")
-@setting("--memory", default="2g", show_default=True, help="Memory of Spark's driver.")
+@click.option(
+    "--master", metavar="URL", help="Work on Spark there: any Spark URL (default: DuckDB, in this process)."
+)
+@setting("--memory", default="2g", show_default=True, help="Memory of this process, or of Spark's driver.")
 @setting("--spark", multiple=True, metavar="KEY=VALUE", help="A setting of Spark; repeat it.")
 @setting("--strict", is_flag=True, help="End with 3 when any file cannot be used.")
-@setting("--again", is_flag=True, help="Aggregate and answer again, also if nothing has changed.")
+@setting("--again", is_flag=True, help="Analyze again, also if nothing has changed.")
 @click.option(
     "-f",
     "--follow",
@@ -82,8 +83,7 @@ REPORT = "report.html"
 @click.option(
     "--report-only",
     is_flag=True,
-    help="Write only the report of an analysis that is there already, without Spark. TRACE is the run, or the folder "
-    "of the analysis.",
+    help="Write only the report of an analysis that is there already. TRACE is the run, or the folder of the analysis.",
 )
 @format_options
 def analyze(
@@ -99,12 +99,11 @@ def analyze(
 ) -> None:
     """What runs did, from their traces: stability, predicted against actual, latency, bottlenecks, cost.
 
-    TRACE is the folder of a run, of a topology's runs, or of all traces; a path or a URI that Spark reads. Files
+    TRACE is the folder of a run, of a topology's runs, or of all traces; a path, or a URI that Spark reads. Files
     that cannot be used are listed with the reason, and left out."""
     if report_only:
         write_report(traces, report, output)
         return
-    check_installed()
     from headgate.dashboards.analytics.analysis_pipeline import AnalysisSettings, run
     from headgate.dashboards.analytics.storage.output_folder import default_output
 
@@ -208,35 +207,11 @@ def progress() -> Iterator[Tell]:
     if not sys.stderr.isatty():
         yield _line_on_stderr
         return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        ProgressColumn,
-        Task,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-    from rich.text import Text
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
     from headgate.topology_runtime.commands.output import console
 
-    class OfSpark(ProgressColumn):
-        """How far Spark is within a step."""
-
-        max_refresh = 0.5
-
-        def render(self, task: Task) -> Text:
-            found = tasks_running() if "pyspark" in sys.modules else None
-            return Text(f"({found[0]} of {found[1]} tasks)" if found and found[1] > 1 else "")
-
-    columns = (
-        TextColumn("{task.description}"),
-        OfSpark(),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console(sys.stderr), transient=True) as shown:
         task = shown.add_task("analyze", total=STEPS)
         yield lambda step: shown.update(task, description=step, advance=1)

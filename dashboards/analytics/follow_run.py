@@ -1,8 +1,7 @@
 """`headgate analyze --follow`: the analysis of one run, kept up to date while it goes on.
 
-Spark's Structured Streaming watches the folder of the run for finished segments; each micro-batch is one turn: what
-is new is curated, the stretches it lies in are aggregated, all questions are answered, results published as a whole.
-What counts is what the manifests say, so a turn that was cut off is done again and nothing is in twice.
+The folder of the run is looked at every second; when something came to it there is a turn: what is new is added up
+(`kept_sums`), all questions are answered, results published as a whole. A turn that was cut off is done again.
 """
 
 from __future__ import annotations
@@ -10,48 +9,37 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from queue import Empty, Queue
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
 
-from headgate.dashboards.analytics.aggregation.aggregate_steps import forget_aggregates
 from headgate.dashboards.analytics.analyses.earlier_run import ComparedWith
 from headgate.dashboards.analytics.analysis_pipeline import (
     AnalysisSettings,
     AnalysisWork,
     Tell,
     analysed,
+    curate,
+    input_of,
     judged_runs,
-    log_of,
+    rows_of,
     write_analysis,
 )
-from headgate.dashboards.analytics.curation.curated_tables import curate
 from headgate.dashboards.analytics.curation.trace_segments import JudgedFiles, Segment
 from headgate.dashboards.analytics.curation.unchanged_inputs import mark_of, reused_analysis
-from headgate.dashboards.analytics.storage import spark_session as spark_connect
+from headgate.dashboards.analytics.kept_sums import KeptSums
 from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
 from headgate.dashboards.analytics.storage.output_folder import disk_told, drafted, held
 from headgate.dashboards.analytics.storage.result_tables import LeftOut
-from headgate.dashboards.analytics.storage.spark_session import (
-    COMPILED,
-    COMPILED_ROWS_S,
-    FILES_MOST,
-    FOLLOWING,
-    session,
-)
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 from headgate.dashboards.runs.connection import asked
+from headgate.dashboards.tables.table_engines import EngineFailure, fill
+from headgate.dashboards.tables.trace_files import RunFiles, damaged, without
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.traces.trace_tables import TABLES, VIEWS
 from headgate.topology_runtime.wording import counted, utc_iso
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming.query import StreamingQuery
-
 
 # ── What following a run has taught, offered to its controller: refitted models, a season. Which of it is
 # to be believed says the controller alone; nothing waits for the answer but whoever follows.
@@ -114,8 +102,7 @@ def found_in(to: DataPlace) -> dict[str, Any]:
 # ── ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 SCHEMA = "headgate/follow/v1"
-FOLDER, TRACE_FILE, CHECKPOINT = "follow", "trace.json", "checkpoint"
-BINARY_FILE = "path string, modificationTime timestamp, length long, content binary"
+FOLDER, TRACE_FILE = "follow", "trace.json"
 LOOK_S = 1.0  # between two looks at the folder
 LATE_S = 60  # a segment that begins so long before what was analysed of its table has come late
 SETTLE_S, QUIET_S = 3.0, 60.0  # without a change: of a run that says it is over, and of any other
@@ -183,7 +170,7 @@ class Follower:
 
     def __init__(
         self,
-        spark: SparkSession,
+        sums: KeptSums,
         run: TraceRun,
         to: DataPlace,
         tell: Tell,
@@ -193,15 +180,16 @@ class Follower:
     ) -> None:
         self.analysis: dict[str, Any] | None = None
         self._offers = offers
-        self._spark, self._run, self._to, self._tell, self._finish = spark, run, to, tell, finish
+        self._sums, self._run, self._to, self._tell, self._finish = sums, run, to, tell, finish
         self._before = before
         self._files = JudgedFiles()
         self._memory: dict[Any, Any] = {}
-        self._mark = ""
+        self._damaged: dict[str, LeftOut] = {}
         self._seen: set[str] = set()
         self._reach_us: dict[str, int] = {}
 
-    def turn(self) -> None:
+    def turn(self, last: bool = False) -> None:
+        """With curated tables when it is the last."""
         began_s = time.monotonic()
         try:
             found, left = judged_runs([self._run.place.uri], False, self._files)
@@ -209,28 +197,39 @@ class Follower:
             self._tell("waiting for the first segment")
             return
         mark = mark_of(found, left, self._before.mark)
-        if mark == self._mark:
-            return
-        if rows_a_second(found[0][1]) >= COMPILED_ROWS_S:
-            for key, value in COMPILED.items():
-                self._spark.conf.set(key, value)
-        with drafted(self._to) as draft:
-            curated = curate(self._spark, self._to / "curated", found, left)
-            curated_s = time.monotonic()
-            work = AnalysisWork(
-                self._to, draft, left, False, lambda step: None, True, self._before, self._memory
-            )
-            analysis = analysed(self._spark, found, work, curated)
-            seconds = {"start": 0.0, "curate": curated_s - began_s, "analyse": time.monotonic() - curated_s}
-            self.analysis = write_analysis(draft, analysis, mark, seconds)
-            self._finish(draft)
-        self._mark = mark
-        self._say(found[0][1], left, time.monotonic() - began_s)
+        try:
+            self._publish(found, left, mark, began_s, last)
+        except EngineFailure:
+            bad = damaged(found)
+            if set(self._damaged) >= {why.file for why in bad}:
+                raise
+            self._damaged |= {why.file: why for why in bad}
+            self._publish(found, left, mark, began_s, last)
+        self._say(found, left, time.monotonic() - began_s)
         if self._offers is not None:
             self._offers.offer(self._to, self._reach_us["samples"])
 
-    def _say(self, segments: list[Segment], left: list[LeftOut], took_s: float) -> None:
+    def _publish(
+        self, judged: list[RunFiles], left: list[LeftOut], mark: str, began_s: float, last: bool
+    ) -> None:
+        found, engine = without(judged, set(self._damaged)), self._sums.engine
+        with drafted(self._to) as draft:
+            work = AnalysisWork(
+                self._to, draft, [*left, *self._damaged.values()], False, lambda step: None, self._before
+            )
+            self._sums.bring_up_to_date(found, work.left)
+            asked_s = time.monotonic()
+            analysis = analysed(input_of(engine, found, self._memory), work)
+            if last:
+                fill(engine, found, (), {"runs"})
+                curate(engine, found, draft / "curated")
+            seconds = {"start": 0.0, "curate": asked_s - began_s, "analyse": time.monotonic() - asked_s}
+            self.analysis = write_analysis(draft, analysis, mark, seconds)
+            self._finish(draft)
+
+    def _say(self, found: Sequence[RunFiles], left: list[LeftOut], took_s: float) -> None:
         """What came late, and one line: how far it is, what is waiting."""
+        segments: list[Segment] = [segment for one in found for segment in one.segments]
         for segment in segments if self._seen else []:
             late_us = self._reach_us.get(segment.table, 0) - segment.begin_us
             if segment.place.uri not in self._seen and late_us > LATE_S * 1_000_000:
@@ -243,17 +242,10 @@ class Follower:
             self._reach_us[segment.table] = max(self._reach_us.get(segment.table, 0), segment.end_us)
         behind_s = max(0.0, time.time() - max(self._reach_us.values()) / 1e6)
         waiting = counted(lag(self._run, self._seen), "segment")
-        rows = sum(segment.rows for segment in segments if segment.table == "samples")
+        rows = rows_of(found)["samples"]
         self._tell(
             f"{rows} rows of samples in; lag {waiting}, {behind_s:.0f} s; the turn took {took_s:.1f} s"
         )
-
-
-def rows_a_second(segments: Sequence[Segment]) -> float:
-    """Of samples, in the stretch that these segments span."""
-    mine = [segment for segment in segments if segment.table == "samples"]
-    span_us = max((s.end_us for s in mine), default=0) - min((s.begin_us for s in mine), default=0)
-    return sum(segment.rows for segment in mine) / max(1.0, span_us / 1e6)
 
 
 def lag(run: TraceRun, seen: set[str]) -> int:
@@ -265,72 +257,23 @@ def lag(run: TraceRun, seen: set[str]) -> int:
     )
 
 
-class StreamedBatches:
-    """Micro-batches, handed from the stream's thread to the main one, which works at them: there Ctrl-C arrives."""
-
-    def __init__(self) -> None:
-        self._came: Queue[int] = Queue(1)
-        self._done: Queue[bool] = Queue()
-
-    def hand(self, frame: DataFrame, number: int) -> None:
-        """Called by Spark. It counts as done when this returns. What is in it is not asked: the folder says it, and a
-        job over its files takes longer than the rest of a turn."""
-        self._came.put(number)
-        if not self._done.get():
-            raise InterruptedError("whoever follows has stopped")
-
-    def next(self, timeout_s: float) -> int | None:
-        """Number of a batch of new segments; None when there are none."""
-        try:
-            return self._came.get(timeout=timeout_s)
-        except Empty:
-            return None
-
-    def done(self, well: bool) -> None:
-        self._done.put(well)
+def looked_at(run: TraceRun) -> tuple[int, ...]:
+    """Changes when a segment comes or goes: times of the folders, and nobody looks at what is in them."""
+    folders = [Path(run.place.path, table) for table in TABLES]
+    return tuple(folder.stat().st_mtime_ns if folder.is_dir() else 0 for folder in folders)
 
 
-@contextmanager
-def streamed(
-    spark: SparkSession, run: TraceRun, to: DataPlace
-) -> Iterator[tuple[StreamingQuery, StreamedBatches]]:
-    """The finished segments of the run as a stream: their paths and times, not what is in them. It is asked for
-    folders: a pattern of files is listed by a job with a task for each file that there is, at every look."""
-    batches = StreamedBatches()
-    folders = f"{run.place.uri}/{{{','.join(TABLES)}}}"
-    files = spark.readStream.format("binaryFile").schema(BINARY_FILE).option("maxFilesPerTrigger", FILES_MOST)
-    writer = (
-        files.option("pathGlobFilter", "*.parquet")
-        .load(folders)
-        .select("path", "modificationTime", "length")
-        .withWatermark("modificationTime", f"{LATE_S} seconds")
-        .writeStream.foreachBatch(batches.hand)
-        .option("checkpointLocation", (to / FOLDER / CHECKPOINT).uri)
-        .trigger(processingTime=f"{LOOK_S} seconds")
-    )
-    query = writer.start()
-    try:
-        yield query, batches
-    finally:
-        batches.done(False)
-        with suppress(Exception):  # Java may be gone, and a stream that is stopped says so
-            query.stop()
-
-
-def follow(follower: Follower, spark: SparkSession, run: TraceRun, to: DataPlace) -> dict[str, Any]:
+def follow(follower: Follower, run: TraceRun) -> dict[str, Any]:
     """Until the run is over and all of it is in the results; the analysis. Raises InvalidInput when nothing came."""
-    follower.turn()
-    with streamed(spark, run, to) as (query, batches):
-        while True:
-            came = batches.next(LOOK_S / 2)
-            if came is not None:
-                follower.turn()
-                batches.done(True)
-            elif not query.isActive:
-                raise query.exception() or HeadgateError(f"the stream of {run.key} has ended")
-            elif is_over(run, time.time()):
-                break
-    follower.turn()  # lines and segments that came last
+    seen: tuple[int, ...] = ()
+    while True:
+        if (now := looked_at(run)) != seen:
+            seen = now
+            follower.turn()
+        elif is_over(run, time.time()):
+            break
+        time.sleep(LOOK_S)
+    follower.turn(last=True)  # lines that came last
     if follower.analysis is None:
         raise InvalidInput(f"nothing came of {run.key} that can be analysed")
     return follower.analysis
@@ -349,13 +292,17 @@ def follow_traces(
         raise UsageError(
             "--set strict and --follow exclude each other: a run that goes on has unfinished files"
         )
-    if settings.master.startswith(spark_connect.SCHEME):
+    if settings.master is not None:
         raise UsageError(
-            "--follow works in a session of Spark's own, not on a Connect server",
-            cause="turns are this process's work, and a server's stream cannot hand batches to it",
-            hint="--master local[*], or a cluster's URL; without --follow a Connect server will do",
+            "--follow works with DuckDB, in this process",
+            cause="what it has added up is kept in a file of DuckDB's between turns",
+            hint="leave out --master",
         )
     run, to = only_run(traces), place(output)
+    if not (run.place.local and to.local):
+        raise UsageError(
+            "--follow works with folders on this machine", hint="follow it where its files are written"
+        )
     offers = Offers(run, contact, tell) if contact is not None else None
     if offers is not None:
         offers.check()
@@ -367,11 +314,9 @@ def follow_traces(
         if known is not None:
             tell(f"{run.key} is over, and all of it was analysed")
             return known
-        if settings.again:
-            forget_aggregates(to)
-        tell("starting Spark, which takes some seconds")
-        began_s = time.monotonic()
-        with session(settings.master, settings.memory, log_of(to), FOLLOWING | dict(settings.spark)) as spark:
-            tell(f"following {run.key} (Spark started in {time.monotonic() - began_s:.1f} s; Ctrl-C ends it)")
-            follower = Follower(spark, run, to, tell, finish, settings.before, offers)
-            return follow(follower, spark, run, to)
+        tell(f"following {run.key} (Ctrl-C ends it)")
+        sums = KeptSums(Path(to.path) / FOLDER, settings.memory, settings.again)
+        try:
+            return follow(Follower(sums, run, to, tell, finish, settings.before, offers), run)
+        finally:
+            sums.close()

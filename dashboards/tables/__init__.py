@@ -1,5 +1,5 @@
-"""Traces as tables for people: views in SQL over what runs have recorded, one text for DuckDB and for Spark.
+"""Traces as tables: views in SQL over what runs have recorded, one text for DuckDB and for Spark.
 
-`catalogue` knows the views and says what is in them, `raw_tables` what they stand on, `trace_files` which files of a
-trace those are, `heads` makes rows of its JSON. `duckdb_views` and `spark_views` put all of it into an engine.
+`table_catalogue` knows the views and raw tables and says what is in them, `trace_files` which files of a trace those
+are, and makes rows of its JSON. `duckdb_tables` and `spark_tables` are the engines, `table_engines` what both can.
 """

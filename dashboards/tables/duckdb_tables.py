@@ -1,23 +1,31 @@
-"""A connection of DuckDB in which the tables of a trace can be read, and nothing else: no other file, no writing."""
+"""DuckDB: in this process, no server. For a query of a user's, a connection in which the tables of a trace can be read,
+and nothing else: no other file, no writing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import errno
+import shutil
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from html import escape
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
 
+from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.result_tables import LeftOut
 from headgate.dashboards.tables import trace_files
 from headgate.dashboards.tables.sql_queries import answer, lines_of, plain, unique
 from headgate.dashboards.tables.table_catalogue import TraceTable, tables
-from headgate.dashboards.tables.trace_files import RunFiles, head_tables
-from headgate.topology_runtime.errors import HeadgateError
-from headgate.topology_runtime.traces.trace_tables import TABLES
+from headgate.dashboards.tables.table_engines import ABSENT, EngineFailure, fill
+from headgate.dashboards.tables.trace_files import RunFiles
+from headgate.topology_runtime.errors import HeadgateError, UsageError
 from headgate.topology_runtime.wording import significant
 
 if TYPE_CHECKING:
     import duckdb
+    import pyarrow as pa
 
 TYPES = {
     "timestamp": "timestamptz",
@@ -26,65 +34,164 @@ TYPES = {
     "double": "double",
     "boolean": "boolean",
 }
+MACROS = (  # functions as Spark calls them
+    "unix_micros(t) as epoch_us(t)",
+    "sort_array(these) as list_sort(these)",
+    "array_join(these, between) as array_to_string(these, between)",
+)
+MEMORY_SHARE = 0.6  # of what the process may take
+AGAIN_S = 0.1  # between two attempts to end what runs
+FULL = "No space left on device"
+T = TypeVar("T")
+
+
+class DuckdbEngine:
+    """A connection with views and tables of its own. `database`: the file that holds them [memory]."""
+
+    def __init__(self, database: str = ":memory:") -> None:
+        try:
+            import duckdb
+        except ImportError as error:
+            raise HeadgateError(
+                "DuckDB is not installed",
+                cause="`sql` and `analyze` run on it",
+                hint="pip install 'headgate[sql]', or Spark: `sql --spark`, `analyze --master URL`",
+            ) from error
+        try:
+            self.connection = duckdb.connect(database)
+        except duckdb.Error as error:
+            raise _failure(error) from error
+        self.connection.execute("set timezone = 'UTC'")
+        for macro in MACROS:
+            self.connection.execute(f"create or replace temp macro {macro}")
+
+    def ask(self, query: str) -> pa.Table:
+        return self._worked(lambda: self.connection.sql(query).to_arrow_table())
+
+    def put(self, name: str, rows: pa.Table) -> None:
+        self.connection.register(name, rows)
+
+    def read(self, name: str, table: TraceTable, runs: Sequence[RunFiles]) -> None:
+        self.define(name, of_files(table, runs))
+
+    def define(self, name: str, query: str) -> None:
+        self.run(f"create or replace temp view {name} as {query}")
+
+    def keep(self, name: str, query: str) -> None:
+        self.run(f"create or replace table {name} as {query}")
+
+    def write(self, query: str, folder: DataPlace, by: Sequence[str]) -> None:
+        Path(folder.path).mkdir(parents=True, exist_ok=True)
+        how = f"format parquet, compression zstd, partition_by ({', '.join(by)}), overwrite_or_ignore"
+        self.run(f"copy ({query}) to {text(folder.path)} ({how})")
+
+    def run(self, statement: str) -> None:
+        """One that gives no rows."""
+        self._worked(lambda: self.connection.execute(statement))
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _worked(self, do: Callable[[], T]) -> T:
+        """In a thread of its own: DuckDB does not hear of Ctrl-C while it works."""
+        found: list[T] = []
+        raised: list[BaseException] = []
+        over = threading.Event()
+
+        def work() -> None:
+            try:
+                found.append(do())
+            except BaseException as error:  # told to whoever waits
+                raised.append(error.with_traceback(None))
+            over.set()
+
+        try:
+            threading.Thread(target=work, name="query", daemon=True).start()
+            over.wait()
+        finally:
+            while not over.wait(AGAIN_S):  # it may just have begun: then there is nothing to interrupt yet
+                self.connection.interrupt()
+        for error in raised:
+            raise _failure(error) from error
+        return found[0]
+
+
+def _failure(error: BaseException) -> BaseException:
+    import duckdb
+
+    if not isinstance(error, duckdb.Error):
+        return error
+    said = str(error)
+    if FULL in said:
+        return OSError(errno.ENOSPC, FULL)
+    hint = "more of it: --set memory=4g" if isinstance(error, duckdb.OutOfMemoryException) else None
+    return EngineFailure("DuckDB failed", cause=said.splitlines()[0], hint=hint)
+
+
+def limited(engine: DuckdbEngine, folder: Path, memory: str) -> None:
+    """`memory` is that of the whole process: a part of it goes to Python and Arrow."""
+    engine.run(f"set memory_limit = '{int(MEMORY_SHARE * bytes_of(memory))}B'")
+    engine.run(f"set temp_directory = {text(str(folder / 'spill'))}")
+    engine.run("set preserve_insertion_order = false")
+
+
+def bytes_of(memory: str) -> int:
+    """As `2g` and `512m` say. Raises UsageError."""
+    units = {"k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+    number, unit = memory[:-1], memory[-1:].lower()
+    if unit not in units or not number.isdecimal() or not int(number):
+        raise UsageError(f"invalid memory {memory!r}", hint="--set memory=2g")
+    return int(number) * units[unit]
+
+
+@contextmanager
+def working(folder: Path, memory: str) -> Iterator[DuckdbEngine]:
+    """An engine whose tables are in this folder, as is what does not fit in `memory`; both are gone at the end."""
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        engine = DuckdbEngine(str(folder / "tables.duckdb"))
+        try:
+            limited(engine, folder, memory)
+            yield engine
+        finally:
+            engine.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def connected(
     runs: Sequence[RunFiles], left: Sequence[LeftOut], wanted: set[str]
 ) -> duckdb.DuckDBPyConnection:
     """A connection with these tables of the catalogue. Raises HeadgateError when DuckDB is not there."""
-    try:
-        import duckdb
-    except ImportError as error:
-        raise HeadgateError(
-            "DuckDB is not installed",
-            cause="`sql` runs on it",
-            hint="pip install 'headgate[sql]', or --spark",
-        ) from error
-    connection = duckdb.connect(":memory:")
-    connection.execute("set timezone = 'UTC'")
-    connection.execute("create macro unix_micros(t) as epoch_us(t)")  # as Spark calls it
-    files = [file for one in runs for of in one.files.values() for file in of]
-    connection.execute(f"set allowed_paths = [{', '.join(map(_text, files))}]")
-    for name, rows in head_tables(runs, left, wanted).items():
-        connection.register(name, rows)
-    for table in tables().values():
-        if table.name in wanted and table.name in TABLES:
-            connection.execute(f"create view {table.name} as {_of_files(table, runs)}")
-        elif table.name in wanted and table.sql is not None:
-            connection.execute(f"create view {table.name} as {table.sql}")
+    engine = DuckdbEngine()
+    connection = engine.connection
+    files = [segment.place.path for one in runs for segment in one.segments]
+    connection.execute(f"set allowed_paths = [{', '.join(map(text, files))}]")
+    fill(engine, runs, left, wanted)
     connection.execute("set enable_external_access = false")
     connection.execute("set lock_configuration = true")
     return connection
 
 
-def _of_files(table: TraceTable, runs: Sequence[RunFiles]) -> str:
+def of_files(table: TraceTable, runs: Sequence[RunFiles]) -> str:
     """All runs of a table of Parquet files: columns that these do not have are null, and so is what is no number."""
-    parts = [_of_run(table, one) for one in runs if one.files[table.name]]
+    parts = [_of_run(table, one, *alike) for one in runs for alike in one.alike(table.name)]
     nothing = ", ".join(f"cast(null as {TYPES[c.type]}) as {c.name}" for c in table.columns)
     return " union all ".join(parts) if parts else f"select {nothing} where false"
 
 
-def _of_run(table: TraceTable, one: RunFiles) -> str:
-    files = one.files[table.name]
-    there = names_in(files)
-    columns = [f"{_text(one.run.key)} as run"]
+def _of_run(table: TraceTable, one: RunFiles, there: set[str], files: Sequence[str]) -> str:
+    columns = [f"{text(one.run.key)} as run"]
     for column in table.columns[1:]:
-        value = column.name if column.name in there else "null"
-        if column.type == "double" and value != "null":
+        value = column.name if column.name in there else ABSENT.get(column.name, "null")
+        if column.type == "double" and column.name in there:
             value = f"case when isfinite({value}) then {value} end"
         columns.append(f"cast({value} as {TYPES[column.type]}) as {column.name}")
-    listed = ", ".join(map(_text, files))
-    return f"select {', '.join(columns)} from read_parquet([{listed}], union_by_name = true, hive_partitioning = false)"
+    listed = ", ".join(map(text, files))
+    return f"select {', '.join(columns)} from read_parquet([{listed}], hive_partitioning = false)"
 
 
-def names_in(files: Sequence[str]) -> set[str]:
-    """The columns that any of these files has."""
-    import pyarrow.parquet as pq
-
-    return {name for file in files for name in pq.read_schema(file).names}
-
-
-def _text(value: str) -> str:
+def text(value: str) -> str:
     """As SQL has it."""
     return "'" + value.replace("'", "''") + "'"
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import re
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.result_tables import LeftOut
+from headgate.dashboards.analytics.storage.spark_session import FULL, MEMORY, QUICK, cause_of, session
 from headgate.dashboards.tables.sql_queries import Line, begun, cannot, only_reads, show
-from headgate.dashboards.tables.table_catalogue import TableColumn, TraceTable, needed, tables
-from headgate.dashboards.tables.trace_files import RunFiles, head_tables
+from headgate.dashboards.tables.table_catalogue import TableColumn, TraceTable, needed
+from headgate.dashboards.tables.table_engines import ABSENT, EngineFailure, fill
+from headgate.dashboards.tables.trace_files import RunFiles
 from headgate.topology_runtime.commands.output import Format
-from headgate.topology_runtime.traces.trace_tables import TABLES
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,13 +35,11 @@ TIME_TEXT = "yyyy-MM-dd'T'HH:mm:ss.SSSSSS'Z'"
 
 def ask(runs: Sequence[RunFiles], left: Sequence[LeftOut], text: str, master: str, output: Format) -> None:
     """Answer a query. Raises InvalidInput for one that is wrong or would do more than read."""
-    from headgate.dashboards.analytics.storage.spark_session import MEMORY, QUICK, session
-
     query = readable(text)
     with tempfile.TemporaryDirectory(prefix="headgate-sql-") as folder:
         more = MORE | (QUICK if master.startswith("local") else {})
         with session(master, MEMORY, Path(folder) / "spark.log", more) as spark:
-            registered(spark, runs, left, needed(query))
+            fill(SparkEngine(spark), runs, left, needed(query))
             names, lines = answered(spark, query)
             show(output, names, lines)
 
@@ -76,45 +78,77 @@ def answered(spark: SparkSession, query: str) -> tuple[list[str], Iterator[Line]
     return names, begun(tuple(row) for row in frame.select(*columns).toLocalIterator())
 
 
-def registered(
-    spark: SparkSession, runs: Sequence[RunFiles], left: Sequence[LeftOut], wanted: set[str]
-) -> None:
-    """Make these tables of the catalogue views of the session."""
-    heads = head_tables(runs, left, wanted)
-    for table in tables().values():
-        if table.name in wanted:
-            _frame(spark, table, runs, heads).createOrReplaceTempView(table.name)
+class SparkEngine:
+    """Temporary views of a session, here or on a Connect server."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def ask(self, query: str) -> pa.Table:
+        with _failing():
+            return self._spark.sql(query).toArrow()
+
+    def put(self, name: str, rows: pa.Table) -> None:
+        with (
+            _failing()
+        ):  # from Arrow: of rows of Python it would ask a process of Python whenever the table is read
+            self._spark.createDataFrame(rows).createOrReplaceTempView(name)
+
+    def read(self, name: str, table: TraceTable, runs: Sequence[RunFiles]) -> None:
+        with _failing():
+            _of_files(self._spark, table, runs).createOrReplaceTempView(name)
+
+    def define(self, name: str, query: str) -> None:
+        with _failing():
+            self._spark.sql(query).createOrReplaceTempView(name)
+
+    def keep(self, name: str, query: str) -> None:
+        with _failing():
+            self._spark.catalog.dropTempView(name)
+            self._spark.sql(f"cache table {name} as {query}")
+
+    def write(self, query: str, folder: DataPlace, by: Sequence[str]) -> None:
+        with _failing():
+            writer = self._spark.sql(query).write.mode("overwrite").partitionBy(*by)
+            writer.option("compression", "zstd").parquet(folder.uri)
 
 
-def _frame(
-    spark: SparkSession, table: TraceTable, runs: Sequence[RunFiles], heads: Mapping[str, pa.Table]
-) -> DataFrame:
-    if table.sql is not None:
-        return spark.sql(table.sql)
-    if table.name in TABLES:
-        return _of_files(spark, table, runs)
-    rows = [tuple(row.values()) for row in heads[table.name].to_pylist()]
-    return spark.createDataFrame(rows, _schema(table.columns))
+@contextmanager
+def _failing() -> Iterator[None]:
+    """What fails in Spark, as an engine's failure."""
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except (Py4JError, PySparkException) as error:
+        if FULL in str(error):
+            raise OSError(errno.ENOSPC, FULL) from error
+        raise EngineFailure("Spark failed", cause=cause_of(error), hint="more with --debug") from error
 
 
 def _of_files(spark: SparkSession, table: TraceTable, runs: Sequence[RunFiles]) -> DataFrame:
     """All runs of a table of Parquet files; what is no number is null."""
     from pyspark.sql import functions as f
 
-    schema, inside = _schema(table.columns), _schema(table.columns[1:])  # the run is the folder
-
-    def of_run(one: RunFiles) -> DataFrame:
-        found = spark.read.schema(inside).parquet(*(Path(file).as_uri() for file in one.files[table.name]))
-        columns = [
-            f.when(_is_number(f.col(c.name)), f.col(c.name)).alias(c.name)
+    def of_run(one: RunFiles, there: set[str], files: Sequence[str]) -> DataFrame:
+        columns = [column for column in table.columns[1:] if column.name in there]  # the run is the folder
+        places = [file if "://" in file else Path(file).as_uri() for file in files]
+        found = spark.read.schema(_schema(columns)).parquet(*places)
+        values = [
+            f.expr(f"cast({ABSENT.get(c.name, 'null')} as {c.type})").alias(c.name)
+            if c not in columns
+            else f.when(_is_number(f.col(c.name)), f.col(c.name)).alias(c.name)
             if c.type == "double"
             else f.col(c.name)
             for c in table.columns[1:]
         ]
-        return found.select(f.lit(one.run.key).alias("run"), *columns)
+        return found.select(f.lit(one.run.key).alias("run"), *values)
 
-    parts = [of_run(one) for one in runs if one.files[table.name]]
-    return reduce(lambda a, b: a.unionAll(b), parts) if parts else spark.createDataFrame([], schema)
+    parts = [of_run(one, *alike) for one in runs for alike in one.alike(table.name)]
+    if not parts:
+        return spark.createDataFrame([], _schema(table.columns))
+    return reduce(lambda a, b: a.unionAll(b), parts)
 
 
 def _is_number(column: Any) -> Any:

@@ -199,6 +199,12 @@ lost | bigint | rows | neither processed nor on their way
 dead_lettered | bigint | rows | that a task failed on three times
 replayed | bigint | rows | sent once more
 duplicates | bigint | rows | rows at sinks more than once, at least""",
+    "widths": f"""How long the stretches are that rows are summed over: by the longest run that is asked about.
+
+{RUN}
+window_s | bigint | s | of samples, slots and rates: 5 s in runs of ten minutes, 10 s of a day, 60 s
+bin_s | bigint | s | of latency: a second in runs of three hours, 15 s
+judged_s | bigint | s | in which latency must not grow""",
     "left_out": f"""Files, or parts of them, that no table has a row of.
 
 {RUN}

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import unquote
 
 import msgspec
 
-from headgate.dashboards.analytics.curation.trace_segments import Manifest, Segment, folder_of, judged
+from headgate.dashboards.analytics.curation.trace_segments import Segment, Shape, judged, judged_file
 from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
 from headgate.dashboards.analytics.storage.result_tables import LeftOut
@@ -36,12 +36,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class RunFiles:
-    """The Parquet files of a run by table; begin_us, end_us: times of its first and last row."""
+    """The Parquet files of a run that can be used."""
 
     run: TraceRun
-    files: Mapping[str, tuple[str, ...]]
-    begin_us: int | None
-    end_us: int | None
+    segments: tuple[Segment, ...]
+
+    def files(self, table: str) -> list[str]:
+        """As a path, or as a URI where they are not on this machine."""
+        return [segment.place.uri for segment in self.segments if segment.table == table]
+
+    def alike(self, table: str) -> list[tuple[set[str], list[str]]]:
+        """(names of columns, files) of those that have the same columns: no engine has to make one of several."""
+        found: dict[Shape, list[str]] = {}
+        for segment in self.segments:
+            if segment.table == table:
+                found.setdefault(segment.shape, []).append(segment.place.uri)
+        return [({name for name, _ in shape}, files) for shape, files in found.items()]
+
+    @property
+    def begin_us(self) -> int | None:
+        """Time of the first row."""
+        return min((segment.begin_us for segment in self.segments), default=None)
+
+    @property
+    def end_us(self) -> int | None:
+        """Time of the last one."""
+        return max((segment.end_us for segment in self.segments), default=None)
 
 
 def found(trace: str) -> tuple[list[RunFiles], list[LeftOut]]:
@@ -63,8 +83,7 @@ def found(trace: str) -> tuple[list[RunFiles], list[LeftOut]]:
 def without(runs: Sequence[RunFiles], damaged: set[str]) -> list[RunFiles]:
     """The same without these files."""
     return [
-        replace(one, files={t: tuple(f for f in files if f not in damaged) for t, files in one.files.items()})
-        for one in runs
+        replace(one, segments=tuple(s for s in one.segments if s.place.uri not in damaged)) for one in runs
     ]
 
 
@@ -74,12 +93,15 @@ def damaged(runs: Sequence[RunFiles]) -> list[LeftOut]:
     import pyarrow.parquet as pq
 
     bad = []
-    for file in (file for one in runs for files in one.files.values() for file in files):
+    for segment in (segment for one in runs for segment in one.segments):
+        file = segment.place
         try:
-            for _ in pq.ParquetFile(file).iter_batches():
-                pass
+            with file.files().open_input_file(file.path) as stream:
+                for _ in pq.ParquetFile(stream).iter_batches():
+                    pass
         except (OSError, pa.ArrowException) as error:
-            bad.append(LeftOut(file, "unreadable", str(error).splitlines()[0], None))
+            why = f"cannot be read: {type(error).__name__}: {error}".splitlines()[0]
+            bad.append(LeftOut(file.uri, "unreadable", why, None))
     return bad
 
 
@@ -89,59 +111,64 @@ def _of_traces(trace: str) -> tuple[list[RunFiles], list[LeftOut]]:
     for run in runs:
         segments, why = judged(run)
         left += why
-        of.append(_of_segments(run, segments))
+        of.append(RunFiles(run, tuple(segments)))
     return of, left
 
 
-def _of_segments(run: TraceRun, segments: Sequence[Segment]) -> RunFiles:
-    files = {table: tuple(s.place.path for s in segments if s.table == table) for table in TABLES}
-    begin_us = min((s.begin_us for s in segments), default=None)
-    return RunFiles(run, files, begin_us, max((s.end_us for s in segments), default=None))
-
-
 def _of_analysis(curated: DataPlace) -> tuple[list[RunFiles], list[LeftOut]]:
-    """The parts that manifests name. What only a run's head says (VMs, tasks, models) is not there."""
-    runs, left = [], []
+    """Its files by their folders. What only a run's head says (VMs, tasks, models) is not there."""
+    found: dict[tuple[str, str], list[Segment]] = {}
+    left = []
     why = "an analysis keeps no heads of runs: VMs, tasks, models, plans and decisions are unknown"
-    for folder, is_folder in (curated / "_manifests").children():
-        for file, _ in folder.children() if is_folder else []:
-            topology, name = unquote(folder.name), unquote(file.name.removesuffix(".json"))
-            run = replace(run_of(curated, {}), topology=topology, name=name)
-            try:
-                found = msgspec.json.decode(file.read(), type=Manifest)
-            except (OSError, msgspec.DecodeError) as error:
-                left.append(LeftOut(file.uri, "unreadable", str(error), None))
-                continue
-            runs.append(_of_parts(curated, replace(run, started_us=found.started_us), found))
-            left.append(LeftOut(file.uri, "models", why, None))
-    if not runs:
-        raise InvalidInput(f"{curated.path} names no run", hint="`headgate analyze` makes it again")
+    for table in TABLES:
+        for folder in _inside(curated / table, 3):
+            topology, name = (
+                unquote(of.name.partition("=")[2]) for of in (folder.parent.parent, folder.parent)
+            )
+            for file, is_folder in folder.children():
+                segment = judged_file(table, file)[0] if not is_folder else None
+                if segment is not None:
+                    found.setdefault((topology, name), []).append(segment)
+    if not found:
+        raise InvalidInput(f"{curated.path} holds no run", hint="`headgate analyze` makes it again")
+    runs = []
+    for (topology, name), segments in found.items():
+        run = replace(run_of(curated, {}), topology=topology, name=name)
+        runs.append(RunFiles(run, tuple(segments)))
+        left.append(LeftOut(f"{curated.uri}/*/topology={topology}/run={name}", "models", why, None))
     return runs, left
 
 
-def _of_parts(curated: DataPlace, run: TraceRun, found: Manifest) -> RunFiles:
-    files = {
-        table: tuple(
-            (folder_of(curated, table, run) / f"date={part.date}" / part.file).path
-            for part in found.parts
-            if part.table == table
-        )
-        for table in TABLES
-    }
-    spans = [span for of in files.values() for file in of if (span := _span(file))]
-    begin_us = min((begin for begin, _ in spans), default=None)
-    return RunFiles(run, files, begin_us, max((end for _, end in spans), default=None))
+def _inside(folder: DataPlace, deep: int) -> list[DataPlace]:
+    """The folders so far below it: of a table, a topology, a run, a date."""
+    if not deep:
+        return [folder]
+    return [
+        place for child, is_folder in folder.children() if is_folder for place in _inside(child, deep - 1)
+    ]
 
 
-def _span(file: str) -> tuple[int, int] | None:
-    """Times of its first and last row in µs."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-    import pyarrow.parquet as pq
+# ── How long the stretches are that rows are summed over ────────────────────────────────────────────────
 
-    times = pq.read_table(file, columns=["time"], partitioning=None)["time"]
-    ends: Any = pc.min_max(times.cast(pa.timestamp("us", tz="UTC")).cast(pa.int64()))
-    return None if ends["min"].as_py() is None else (ends["min"].as_py(), ends["max"].as_py())
+WINDOWS_S = ((600, 5), (86_400, 10), (float("inf"), 60))  # runs of so many seconds at most → their window
+FINE_BIN_S, COARSE_BIN_S, FINE_RUN_S = 1, 15, 3 * 3600
+JUDGED_S = 15  # as the controller judges
+
+
+class StretchWidths(NamedTuple):
+    """window_s: of samples, slots and rates; bin_s: of latency; judged_s: in which latency must not grow."""
+
+    window_s: int
+    bin_s: int
+    judged_s: int
+
+
+def widths_of(runs: Sequence[RunFiles]) -> StretchWidths:
+    """By the longest of them."""
+    spans = [(one.end_us - one.begin_us) / 1e6 for one in runs if one.begin_us is not None and one.end_us]
+    span_s = max(spans, default=0.0)
+    window_s = next(seconds for most_s, seconds in WINDOWS_S if span_s <= most_s)
+    return StretchWidths(window_s, FINE_BIN_S if span_s <= FINE_RUN_S else COARSE_BIN_S, JUDGED_S)
 
 
 # ── What a trace has as JSON, as rows of the raw tables: its head, decisions, plans and what the controller
@@ -159,6 +186,7 @@ def head_tables(runs: Sequence[RunFiles], left: Sequence[LeftOut], wanted: set[s
     for one in runs:
         for name, of in _of_run(one, wanted, more).items():
             rows[name] += [{**row, "run": one.run.key} for row in of]
+    rows["widths"] = [{"run": one.run.key, **widths_of(runs)._asdict()} for one in runs]
     rows["left_out"] = [_left_row(runs, why) for why in (*left, *more)]
     return {name: _arrow(tables()[name], of) for name, of in rows.items() if name in wanted}
 

@@ -23,7 +23,8 @@ def written(text: str) -> str:
     if not mark:
         raise SystemExit(f"{PAGE} has no line {BEGINS!r}")
     every = sorted(tables().values(), key=lambda table: table.name)
-    views, raw = [table for table in every if table.sql], [table for table in every if not table.sql]
+    views = [table for table in every if table.sql and not table.name.startswith("sum_")]
+    raw = [table for table in every if not table.sql]
     parts = [
         by_hand + mark,
         "## Views\n",

@@ -147,231 +147,186 @@ OF_ANALYSIS: tuple[Plant, ...] = (
 )
 
 
-# ── Bugs in what Spark adds up, and in which rows, segments and parts count ─────────────────────────────
+# ── Bugs in what is added up, and in which rows, segments and parts count ───────────────────────────────
 
 ANALYTICS = "dashboards/analytics/"
-SUMS, PARTS, KEPT = (
-    ANALYTICS + name
-    for name in (
-        "aggregation/aggregate_tables.py",
-        "aggregation/aggregate_parts.py",
-        "aggregation/aggregate_steps.py",
-    )
-)
-JUDGING, CURATE, FOLLOW = (
-    ANALYTICS + name for name in ("curation/trace_segments.py", "curation/curated_tables.py", "follow_run.py")
-)
-HELD, ROWS, ROW_JOBS = (
-    ANALYTICS + name
-    for name in ("aggregation/row_sums.py", "aggregation/row_sums.py", "aggregation/aggregate_steps.py")
+WINDOWS, SUMS = "dashboards/tables/views/windows/", "dashboards/tables/views/sums/"
+JUDGING, FOLLOW, KEPT = (
+    ANALYTICS + name for name in ("curation/trace_segments.py", "follow_run.py", "kept_sums.py")
 )
 RESIDUALS = ANALYTICS + "analyses/prediction_analyses.py"
-ON_SPARK = "tests/analytics/spark/test_sums_on_spark_live.py"
-OF_ROWS = "tests/analytics/test_aggregate_parts.py"
-OF_PARTS = "tests/analytics/test_aggregate_parts.py"
-OF_CURATED = "tests/analytics/test_curated_parts.py"
+OF_SUMMED, OF_KEPT = "tests/analytics/test_sums.py", "tests/analytics/test_kept_sums.py"
 JUDGED = "tests/analytics/test_segments.py"
 FOLLOWING = "tests/analytics/test_following.py"
 
 OF_SUMS: tuple[Plant, ...] = (
     one(
-        "the row at a stretch's end is its own too",
-        SUMS,
-        "each.end * span_us - 1",
-        "each.end * span_us",
-        test=ON_SPARK,
-    ),
-    one(
-        "rates do not look back",
-        SUMS,
-        "each.begin * span_us - LOOKS_BACK_US.get(table, 0)",
-        "each.begin * span_us",
-        test=ON_SPARK,
+        "rates are not told from the row before",
+        WINDOWS + "sum_rate_windows.sql",
+        "avg(offered / each_s)",
+        "avg(offered_tps)",
+        test=OF_SUMMED,
     ),
     one(
         "what an absence left counts as rates",
-        SUMS,
-        '(f.col("since_s") > 0) & (f.col("since_s") < LATE_S)',
-        'f.col("since_s") > 0',
-        test=ON_SPARK,
-    ),
-    one(
-        "a missing prediction is a number",
-        SUMS,
-        "f.col(name).isNotNull() & ~f.isnan(name)",
-        "~f.isnan(name)",
-        test=ON_SPARK,
+        WINDOWS + "sum_rate_windows.sql",
+        "s.since_s > 0 and s.since_s < 60",
+        "s.since_s > 0",
+        test=OF_SUMMED,
     ),
     one(
         "R² has rows without a prediction",
-        SUMS,
-        "a = f.when(there, f.col(actual))",
-        "a = f.col(actual)",
-        test=ON_SPARK,
+        WINDOWS + "sum_slot_windows.sql",
+        "sum(case when cpu_residual is not null then cpu end) as cpu_sum",
+        "sum(cpu) as cpu_sum",
+        test=OF_SUMMED,
     ),
     one(
         "a bundle ends with its last row",
-        ROWS,
-        'pc.add(spanned_s, pc.divide(found["window_s"], pc.cast(found["n"], pa.float64())))',
-        "spanned_s",
-        test=OF_ROWS,
+        WINDOWS + "sum_bundles.sql",
+        "coalesce((last_us - first_us) / 1e6, 0e0) + window_s / n",
+        "coalesce((last_us - first_us) / 1e6, 0e0)",
+        test=OF_SUMMED,
     ),
     one(
-        "the row at a task's end is its own too",
-        ROWS,
-        "pc.less(us, to_us)",
-        "pc.less_equal(us, to_us)",
-        test=OF_ROWS,
-    ),
-    one("rows without a time are in no window", ROWS, "pc.fill_null(us, -1)", "us", test=OF_ROWS),
-    one("threads are rounded to the even", ROWS, "half_towards_infinity", "half_to_even", test=OF_ROWS),
-    one("tasks cut windows", ROW_JOBS, "// tasks) * width_us", "// tasks) * width_us + 1", test=OF_ROWS),
-    one(
-        "what tasks say of different parts is added up",
-        ROW_JOBS,
-        '(*held.KEYS["threads"], "part")',
-        'held.KEYS["threads"]',
-        test=OF_ROWS,
-    ),
-    one(
-        "what ends where a stretch begins is outside",
-        ROW_JOBS,
-        "self.end_us >= from_us",
-        "self.end_us > from_us",
-        test=OF_ROWS,
+        "threads are rounded to the even",
+        WINDOWS + "sum_bundles.sql",
+        "+ 0.5e0)",
+        "+ 0.49e0)",
+        test=OF_SUMMED,
     ),
     one(
         "a second counts for each link",
-        SUMS,
-        'f.max("window_s").alias("window_s")',
-        'f.sum("window_s").alias("window_s")',
-        test=ON_SPARK,
+        SUMS + "sum_link_seconds.sql",
+        "max(window_s) as window_s",
+        "sum(window_s) as window_s",
+        test=OF_SUMMED,
     ),
     one(
-        "the highest of two parts is their sum",
-        HELD,
-        'EXTREMES.get(c[:3], "sum")',
-        '"sum"',
-        test=ON_SPARK,
+        "a row costs the same whoever is beside",
+        SUMS + "sum_groups.sql",
+        "group by run, epoch, task, vm, slot, beside",
+        "group by run, epoch, task, vm, slot, beside having beside = ''",
+        test=OF_SUMMED,
     ),
     one(
-        "of two parts the first counts",
-        HELD,
-        "if name in KEYS else table",
-        "if False else table",
-        test=ON_SPARK,
+        "few rows tell what a row costs",
+        SUMS + "sum_groups.sql",
+        "case when tuples >= 20 and cpu_s > 0 and window_s > 0 then ln(greatest(cpu_s",
+        "case when tuples >= 1 and cpu_s > 0 and window_s > 0 then ln(greatest(cpu_s",
+        test=OF_SUMMED,
     ),
     one(
-        "a fused part has the number of what it was",
+        "a task is at its peak while nothing waits",
+        WINDOWS + "sum_peaks.sql",
+        "* b.threads >= 1",
+        "* b.threads >= 0",
+        test=OF_SUMMED,
+    ),
+    one(
+        "a task that shares its slot is at its peak",
+        WINDOWS + "sum_peaks.sql",
+        "where b.beside = ''",
+        "where true",
+        test=OF_SUMMED,
+    ),
+    one(
+        "a slot is as busy as in every window",
+        SUMS + "sum_group_slots.sql",
+        "sum(s.cpu * b.seconds)",
+        "sum(s.cpu)",
+        test=OF_SUMMED,
+    ),
+    one(
+        "latency grows where its rows are of one moment",
+        WINDOWS + "sum_latency_windows.sql",
+        "case when max(at_s) > min(at_s) then regr_slope(latency_s, at_s - w * width_s) end",
+        "regr_slope(latency_s, at_s - w * width_s)",
+        test=OF_SUMMED,
+    ),
+    one(
+        "blocks of memory are as many as there are windows",
+        SUMS + "sum_memory_blocks.sql",
+        "power(2e0, k.level)) < 48",
+        "power(2e0, k.level)) < 480",
+        test=OF_SUMMED,
+    ),
+    one(
+        "whoever held rows up before held them up now",
+        ANALYTICS + "analyses/latency_analyses.py",
+        " and b.first_us < e.to_us and b.last_us > e.from_us",
+        "",
+        test=OF_SUMMED,
+    ),
+    one(
+        "a stretch does not see the minute before it",
         KEPT,
-        "[each.part.number] * table.num_rows",
-        "[each.of[0].number] * table.num_rows",
-        test=ON_SPARK,
+        "end_us = segment.end_us + LOOKS_BACK_US.get(segment.table, 0)",
+        "end_us = segment.end_us",
+        test=OF_KEPT,
+    ),
+    one(
+        "what came late is never in",
+        KEPT,
+        "now <= part.files and not",
+        "not",
+        test=OF_KEPT,
+    ),
+    one(
+        "what is open is kept",
+        KEPT,
+        "last + 1 - OPEN",
+        "last + 1",
+        test=OF_KEPT,
+    ),
+    one(
+        "rates of a stretch do not look back",
+        KEPT,
+        "from_us = begin * STRETCH_US - LOOKS_BACK_US.get(table, 0)",
+        "from_us = begin * STRETCH_US",
+        test=OF_KEPT,
+    ),
+    one(
+        "of two parts one counts",
+        KEPT,
+        'rows += f" union all select',
+        'rows = f"select',
+        test=OF_KEPT,
+    ),
+    one(
+        "the longest of two parts is their sum",
+        KEPT,
+        "'max' if of.name.startswith('max') else 'sum'",
+        "'sum'",
+        test=OF_KEPT,
     ),
     one(
         "the first window of a plan is judged",
         RESIDUALS,
         'row["w"] > first[row["run"], row["epoch"]]',
         "True",
-        test=ON_SPARK,
+        test=OF_SUMMED,
     ),
     one(
         "a plan that nobody tried is right",
         RESIDUALS,
         '(row["offered_tps"] or 0) > row["predicted_tps"]',
         "True",
-        test=ON_SPARK,
-    ),
-    one(
-        "whoever held rows up before held them up now",
-        ANALYTICS + "analyses/latency_analyses.py",
-        '(f.col("first_us") < f.col("to_us")) & (f.col("last_us") > f.col("from_us"))',
-        "f.lit(True)",
-        test=ON_SPARK,
+        test=OF_SUMMED,
     ),
     one(
         "a plan whose rows waited kept up",
         ANALYTICS + "analyses/load_analyses.py",
         '"unstable" if slow_s >= SLOW_LEAST_S else verdict_of',
         "verdict_of",
-        test=ON_SPARK,
-    ),
-    one(
-        "a stretch does not see the minute before it",
-        PARTS,
-        "(end_us + later_us) // span_us + 1",
-        "end_us // span_us + 1",
-        test=OF_PARTS,
-    ),
-    one(
-        "what has to be made again is fused",
-        PARTS,
-        "len(parts) > 1 and clear and",
-        "len(parts) > 1 and",
-        test=OF_PARTS,
-    ),
-    one(
-        "open stretches are fused",
-        PARTS,
-        " and (block + 1) * length < max(its)",
-        "",
-        test=OF_PARTS,
-    ),
-    one(
-        "what comes of one table makes another again",
-        PARTS,
-        "if (p.run, p.table) == (run, table) and p.made_of == made_of(its, p.begin, p.end)",
-        "if (p.run, p.table) == (run, table) and not known.spans",
-        test=OF_PARTS,
-    ),
-    one(
-        "the queue of a part grows from its own begin",
-        HELD,
-        '"xy": xy + far * y',
-        '"xy": xy',
-        test=ON_SPARK,
-    ),
-    one(
-        "blocks of memory are as long as their part asks for",
-        HELD,
-        'np_of(table["block"]) >> (to - np_of(table["level"]))',
-        'np_of(table["block"])',
-        test=ON_SPARK,
+        test=OF_SUMMED,
     ),
     one(
         "quantiles of errors are a bin too high",
         RESIDUALS,
         "(bucket + 0.5) / ERRORS_PER_DOUBLING",
         "(bucket + 1.5) / ERRORS_PER_DOUBLING",
-        test=ON_SPARK,
-    ),
-    one(
-        "a row costs the same whoever is beside",
-        ANALYTICS + "aggregation/time_sums.py",
-        'f.array_join(others, ",")',
-        'f.lit("")',
-        test=ON_SPARK,
-    ),
-    one(
-        "few rows tell what a row costs",
-        ANALYTICS + "aggregation/time_sums.py",
-        "COSTED_TUPLES = 20",
-        "COSTED_TUPLES = 1",
-        test=ON_SPARK,
-    ),
-    one(
-        "a run is curated anew in each turn",
-        CURATE,
-        "part.rows > MERGED_MOST * rows or ",
-        "",
-        test=OF_CURATED,
-    ),
-    one(
-        "a part stays beside the one it is in",
-        CURATE,
-        "if _name(part) not in gone",
-        "if True",
-        test=OF_CURATED,
+        test=OF_SUMMED,
     ),
     one(
         "a segment counts twice",
@@ -400,13 +355,6 @@ OF_SUMS: tuple[Plant, ...] = (
         "return next(still, False) and all(still)",
         "return all(still)",
         test=FOLLOWING,
-    ),
-    one(
-        "what is new in a run is looked for by a pattern of files",
-        FOLLOW,
-        """folders = f"{run.place.uri}/{{{','.join(TABLES)}}}\"""",
-        """folders = f"{run.place.uri}/{{{','.join(TABLES)}}}/*.parquet\"""",
-        test="tests/analytics/spark/test_streamed_live.py",
     ),
     one(
         "a file that has changed is as it was",

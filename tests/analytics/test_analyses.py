@@ -1,4 +1,4 @@
-"""The arithmetic of the analyses, where no Spark is needed."""
+"""The arithmetic of the analyses, where no engine is needed."""
 
 from __future__ import annotations
 
@@ -13,14 +13,13 @@ import pytest
 from headgate.controller.analyze.season_detection import SeasonWatch
 from headgate.controller.files.planning_inputs import read_models
 from headgate.controller.models.model_data import model_of
-from headgate.dashboards.analytics.aggregation.aggregate_tables import FINE_PER_DOUBLING
-from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput
 from headgate.dashboards.analytics.analyses import latency_analyses as latency
 from headgate.dashboards.analytics.analyses import prediction_analyses as refit
 from headgate.dashboards.analytics.analyses import prediction_analyses as residuals
 from headgate.dashboards.analytics.analyses import rate_seasons as seasons
 from headgate.dashboards.analytics.analyses import replan_analyses as replans
-from headgate.dashboards.analytics.analyses.latency_analyses import Stretch, stretches
+from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput
+from headgate.dashboards.analytics.analyses.latency_analyses import FINE_PER_DOUBLING, Stretch, stretches
 from headgate.dashboards.analytics.analyses.load_analyses import judged, marks_of, there_for_long
 from headgate.dashboards.analytics.analyses.rate_seasons import full_bins
 from headgate.dashboards.analytics.analyses.run_analyses import cost
@@ -29,6 +28,7 @@ from headgate.dashboards.analytics.analyze_command import report_of
 from headgate.dashboards.analytics.storage.data_folders import place
 from headgate.dashboards.analytics.storage.result_tables import TABLES
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun, run_of
+from headgate.dashboards.tables.trace_files import StretchWidths
 from headgate.topology_runtime.rates.season_learning import period_of
 from headgate.topology_runtime.stability.memory_growth import leak_of, longest_life
 
@@ -358,8 +358,7 @@ def test_what_the_ends_of_a_run_cut_short_is_no_rate(seconds: list[int], kept: l
     assert [each["n"] for each in full_bins([{"n": n} for n in seconds])] == kept
 
 
-# ── What a run cost per tuple, when a plan was in force too shortly for a thread to be sampled; without
-# Spark
+# ── What a run cost per tuple, when a plan was in force too shortly for a thread to be sampled
 
 RUN = "flow/one"
 
@@ -396,7 +395,7 @@ def asked(folder: Path) -> AnalysisInput:
         "acked": [100, 200, 58, 400],
     }
     held = {"presence": pa.table(presence), "rate_windows": pa.table(windows)}
-    return AnalysisInput(cast(Any, None), {RUN: run}, {RUN: 0}, 5, 1, {}, held)
+    return AnalysisInput(cast(Any, None), {RUN: run}, {RUN: 0}, StretchWidths(5, 1, 15), held)
 
 
 def test_a_run_has_the_tuples_of_a_plan_that_was_never_sampled(tmp_path: Path) -> None:
@@ -407,7 +406,7 @@ def test_a_run_has_the_tuples_of_a_plan_that_was_never_sampled(tmp_path: Path) -
     assert found[None].usd_per_million_tuples == pytest.approx(usd / 758 * 1e6)
 
 
-# ── Steps of a run that was led up a stair of rates: what of it needs no Spark ──────────────────────────
+# ── Steps of a run that was led up a stair of rates: what of it needs no engine ─────────────────────────
 
 
 def test_a_latency_that_grows_by_more_than_the_limit_is_not_stable() -> None:

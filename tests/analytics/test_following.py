@@ -1,4 +1,4 @@
-"""What following a run decides, without Spark: which run, whose checkpoint, when it is over, how far behind."""
+"""What following a run decides: which run, whose folder, when it is over, how far behind."""
 
 from __future__ import annotations
 
@@ -16,18 +16,9 @@ from headgate.controller.files.season_files import read_season
 from headgate.dashboards.analytics import follow_run as follow
 from headgate.dashboards.analytics.analyses.rate_seasons import SeasonOf, season_data
 from headgate.dashboards.analytics.analyze_command import analyze
-from headgate.dashboards.analytics.curation import curated_tables as curate
-from headgate.dashboards.analytics.curation.trace_segments import (
-    SCHEMA,
-    JudgedFiles,
-    Manifest,
-    Segment,
-    TracePart,
-    judged,
-)
+from headgate.dashboards.analytics.curation.trace_segments import JudgedFiles, judged
 from headgate.dashboards.analytics.follow_run import Offers, found_in
 from headgate.dashboards.analytics.storage.data_folders import place
-from headgate.dashboards.analytics.storage.result_tables import LeftOut
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun, run_of
 from headgate.lab.experiments.follow_load import slope_h
 from headgate.topology_runtime.errors import Conflict, InvalidInput, UsageError
@@ -123,19 +114,18 @@ def test_a_file_that_has_changed_is_judged_again_and_no_other(
     assert len(looked) == 3
 
 
-def test_rows_whose_clock_is_no_longer_believed_are_taken_out_again(run: TraceRun) -> None:
-    """What was known of a run when they were curated was less."""
-    digests = {"good": "1.parquet", "doubted": "2.parquet"}
-    parts = [
-        TracePart("rates", "2027-01-15", "p", 2, 2, digests),
-        TracePart("rates", "2027-01-16", "q", 1, 1, {}),
-    ]
-    manifest = Manifest(SCHEMA, None, parts, {})
-    left = [LeftOut((run.place / "rates" / "2.parquet").uri, "clock", "its clock jumped", 1)]
-    good = Segment(run.place / "rates" / "1.parquet", "rates", 1, 0, 1, "good")
-    assert curate.without(manifest, run, [good], left).parts == parts[1:]
-    assert curate.without(manifest, run, [good], []).parts == parts
-    assert curate.without(manifest, run, [], left).parts == parts, "nothing is there to make it of again"
+def test_a_segment_that_comes_is_seen_by_its_folder_alone(run: TraceRun) -> None:
+    folder = Path(run.place.path, "rates")
+    os.utime(folder, (NOW_S, NOW_S))
+    before = follow.looked_at(run)
+    put(run, "views.jsonl", b"x", 0.0)
+    assert follow.looked_at(run) == before, "lines come all the time"
+    put(run, "rates/_1.parquet", b"x", 0.0)
+    Path(run.place.path, "rates", "_1.parquet").rename(folder / "1.parquet")
+    assert follow.looked_at(run) != before
+    before = follow.looked_at(run)
+    Path(run.place.path, "slots").mkdir()
+    assert follow.looked_at(run) != before
 
 
 # ── What an analysis of a run has to offer to its controller, and when it is not asked to ───────────────

@@ -21,6 +21,7 @@ from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
 from headgate.dashboards.analytics.storage.output_folder import default_output, disk_told, drafted, held
 from headgate.dashboards.analytics.storage.result_tables import SCHEMA, TABLES, LeftOut
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun, run_of
+from headgate.dashboards.tables.trace_files import RunFiles
 from headgate.topology_runtime.errors import Conflict, HeadgateError
 
 HOLDS = """
@@ -172,7 +173,7 @@ def segment(name: str, digest: str = "d") -> Segment:
 
 def test_whatever_counts_changes_the_mark(run: TraceRun, monkeypatch: pytest.MonkeyPatch) -> None:
     def mark(*segments: Segment, left: tuple[LeftOut, ...] = ()) -> str:
-        return unchanged.mark_of([(run, segments)], left)
+        return unchanged.mark_of([RunFiles(run, segments)], left)
 
     first = mark(segment("1"))
     assert mark(segment("1")) == first

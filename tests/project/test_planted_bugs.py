@@ -23,4 +23,5 @@ def test_a_bug_fits_the_code_in_one_place_and_something_notices_it(plant):
     for file, old, new in plant.edits:
         text = (ROOT / file).read_text()
         assert text.count(old) == 1 and old != new
-        ast.parse(text.replace(old, new))
+        if file.endswith(".py"):
+            ast.parse(text.replace(old, new))

@@ -17,10 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from headgate.dashboards import headgate_command as cli
-from headgate.dashboards.analytics.curation import trace_segments as manifest
-from headgate.dashboards.analytics.curation.trace_segments import Manifest, TracePart
-from headgate.dashboards.analytics.storage import trace_runs
-from headgate.dashboards.analytics.storage.data_folders import place
+from headgate.dashboards.analytics.analysis_pipeline import AnalysisSettings, run
 from headgate.dashboards.tables import trace_files
 from headgate.dashboards.tables.sql_queries import lines_of, plain
 from headgate.dashboards.tables.table_catalogue import needed
@@ -297,21 +294,11 @@ QUESTIONS = (
 
 @pytest.fixture
 def folders(tmp_path: Path) -> tuple[Path, Path]:
-    """Traces, and what an analysis has curated of them: here each segment is a part."""
+    """Traces, and what an analysis has curated of them."""
     generate(
         tmp_path / "traces", Wanted(rows=4_000, threads=20, slots=8, epochs=2, runs=2, segment_rows=1_000)
     )
-    curated = place(tmp_path / "out" / "curated")
-    for run in trace_runs.find([str(tmp_path / "traces")])[0]:
-        parts = []
-        for table in TABLES:
-            to = Path(manifest.folder_of(curated, table, run).path) / f"date={DAY}"
-            to.mkdir(parents=True)
-            for file in sorted(Path((run.place / table).path).glob("*.parquet")):
-                shutil.copy(file, to / file.name)
-                parts.append(TracePart(table, DAY, file.name, 0, 0, {file.name: file.name}))
-            shutil.copy(file, to / "unnamed.parquet")  # no manifest knows it
-        manifest.write(curated, run, Manifest(manifest.SCHEMA, run.started_us, parts, {}))
+    run([tmp_path / "traces"], tmp_path / "out", AnalysisSettings(memory="1g"))
     return tmp_path / "traces", tmp_path / "out"
 
 
@@ -334,11 +321,27 @@ def test_what_it_does_not_know_is_said(
     assert said.out == "n\n0\n" and said.err.count("an analysis keeps no heads of runs") == 2
 
 
-def test_a_folder_without_manifests_is_no_analysis(
+def test_curated_tables_are_files_by_topology_run_and_date(folders: tuple[Path, Path]) -> None:
+    curated = folders[1] / "curated"
+    files = sorted(curated.rglob("*.parquet"))
+    for table in ("samples", "slots", "rates", "latency", "links"):
+        mine = [file for file in files if file.is_relative_to(curated / table)]
+        days = {str(file.parent.relative_to(curated / table)) for file in mine}
+        assert days == {f"topology=made/run=run-{n}/date={DAY}" for n in (1, 2)}, table
+        rows = sum(
+            pq.read_metadata(file).num_rows for file in (folders[0] / "made").glob(f"*/{table}/*.parquet")
+        )
+        found = [pq.read_metadata(file) for file in mine]
+        assert sum(one.num_rows for one in found) == rows
+        assert all(one.schema.names == list(TABLES[table]) for one in found)
+
+
+def test_a_folder_without_curated_rows_is_no_analysis(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (tmp_path / "curated" / "_manifests" / "made").mkdir(parents=True)
+    (tmp_path / "curated" / "samples").mkdir(parents=True)
     assert cli.main(["sql", str(tmp_path), "select 1"]) == 3
-    (tmp_path / "curated" / "_manifests" / "made" / "run-1.json").write_text("{")
+    (tmp_path / "curated" / "samples" / "topology=a" / "run=b" / "date=c").mkdir(parents=True)
+    (tmp_path / "curated" / "samples" / "topology=a" / "run=b" / "date=c" / "x.parquet").write_text("{")
     assert cli.main(["sql", str(tmp_path), "select 1"]) == 3
-    assert "names no run" in capsys.readouterr().err
+    assert "holds no run" in capsys.readouterr().err

@@ -38,13 +38,14 @@ from headgate.dashboards.analytics.storage.spark_session import MEMORY, QUICK, s
 from headgate.dashboards.tables import trace_files
 from headgate.dashboards.tables.sql_queries import plain
 from headgate.dashboards.tables.table_catalogue import tables
-from headgate.dashboards.tables.spark_tables import answered, registered
+from headgate.dashboards.tables.spark_tables import SparkEngine, answered
+from headgate.dashboards.tables.table_engines import fill
 
 log, *traces = sys.argv[1:]
 with session("local[2]", MEMORY, Path(log), QUICK) as spark:
     for trace in traces:
         runs, left = trace_files.found(trace)
-        registered(spark, runs, left, set(tables()))
+        fill(SparkEngine(spark), runs, left, set(tables()))
         for name in tables():
             names, lines = answered(spark, f"select * from {name}")
             rows = [[plain(value) for value in line] for line in lines]

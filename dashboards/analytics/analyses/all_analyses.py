@@ -9,7 +9,6 @@ from typing import Any
 
 import msgspec
 
-from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput
 from headgate.dashboards.analytics.analyses import (
     latency_analyses,
     load_analyses,
@@ -19,10 +18,10 @@ from headgate.dashboards.analytics.analyses import (
     run_analyses,
     slot_analyses,
 )
+from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput
 from headgate.dashboards.analytics.analyses.earlier_run import ComparedWith
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.result_tables import LeftOut, changes
-from headgate.dashboards.analytics.storage.spark_session import side_by_side
 
 Tell = Callable[[str], None]
 Rows = dict[str, Sequence[msgspec.Struct]]
@@ -62,11 +61,9 @@ def answers(
         "latency and traffic": partial(_traffic, asked, found),
     }
 
-    def ask(name: str) -> None:
+    for name, ask in questions.items():
         tell(name)
-        questions[name]()
-
-    side_by_side(asked.spark, [partial(ask, name) for name in questions])
+        ask()
     found.rows["run_figures"] = own = run_analyses.figures(asked, found.rows, *found.wholes)
     found.rows["run_changes"] = list(changes(own, before.figures, before.named))
     found.rows["policies_tried"] = list(before.policies)

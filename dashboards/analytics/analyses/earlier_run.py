@@ -15,13 +15,13 @@ from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.data_folders import place
 from headgate.dashboards.analytics.storage.output_folder import ANALYSIS, default_output
 from headgate.dashboards.analytics.storage.result_tables import SCHEMA, PolicyTried, RunFigures
-from headgate.dashboards.analytics.storage.spark_session import QUICK_ROWS
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 from headgate.topology_runtime.errors import HeadgateError, InvalidInput, UsageError
 from headgate.topology_runtime.traces.trace_tables import RUN_FILE, TABLES
 from headgate.topology_runtime.wording import counted
 
 NOBODY = "none"
+QUICK_ROWS = 3_000_000  # of samples: fewer are analysed in some seconds
 Analyse = Callable[[TraceRun, str], object]  # a run, and the folder that its analysis goes to
 Tell = Callable[[str], None]
 

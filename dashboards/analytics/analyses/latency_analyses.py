@@ -13,11 +13,10 @@ from typing import Any
 
 import msgspec
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
-from pyspark.sql import functions as f
 
-from headgate.dashboards.analytics.aggregation.aggregate_tables import FINE_PER_DOUBLING
-from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, number, over
+from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput, number, over
 from headgate.dashboards.analytics.storage.result_tables import (
     HISTOGRAM_BINS_PER_DOUBLING,
     POINTS_MOST,
@@ -28,6 +27,7 @@ from headgate.dashboards.analytics.storage.result_tables import (
 )
 
 MS = 1000.0
+FINE_PER_DOUBLING = 16  # bins of the latency's histogram: quantiles err by at most half of one
 
 Bins = Sequence[tuple[int, float]]  # bucket, tuples; ascending
 
@@ -94,6 +94,26 @@ def coarse(bins: Bins) -> list[LatencyBin]:
 
 
 Floats = NDArray[np.float64]
+
+CULPRITS = """
+with held as (
+  select
+    e.number,
+    b.task,
+    b.vm,
+    b.slot,
+    sum(b.queue / cast(b.n as double) * b.threads * b.seconds) / nullif(sum(b.seconds), 0) as queue,
+    greatest(sum(b.tuples_in), sum(b.tuples_out)) / nullif(sum(b.seconds), 0) as taken_tps,
+    sum(b.busy_s) / nullif(sum(b.window_s), 0) as busy
+  from sum_bundles b
+  join episode_spans e on e.run = b.run and b.first_us < e.to_us and b.last_us > e.from_us
+  group by e.number, b.task, b.vm, b.slot
+)
+select number, task, vm, slot, busy, queue / taken_tps as held_s
+from held
+where taken_tps > 0 and queue is not null
+order by number, held_s desc, task, vm, slot
+"""
 
 TIMES, LEAST_S = 2.0, 0.25  # above the usual latency
 USUAL = 0.1  # quantile of the bins
@@ -186,7 +206,7 @@ def _bins(asked: AnalysisInput) -> list[Any]:
 
 
 def _of_path(asked: AnalysisInput, run: str, source: str, sink: str, rows: Sequence[Any]) -> list[Episode]:
-    width = float(asked.bin_s)
+    width = float(asked.widths.bin_s)
     at_s = np.array([asked.at_s(run, row["w"] * width * 1e6) for row in rows])
     found = stretches(at_s, np.array([row["p90_s"] for row in rows]), width)[:MOST]
     return [_episode(run, source, sink, one, at_s, rows) for one in found]
@@ -217,26 +237,10 @@ def _culprits(asked: AnalysisInput, found: Sequence[Episode]) -> dict[int, list[
         (n, e.run, *(int(at * 1e6) + asked.begin_us[e.run] for at in (e.from_s, e.to_s)))
         for n, e in enumerate(found)
     ]
-    spans = asked.facts(us, "number long, run string, from_us long, to_us long")
-    waiting = f.sum(f.col("queue") / f.col("n") * f.col("threads") * f.col("seconds")) / f.sum("seconds")
-    taken = f.greatest(f.sum("tuples_in"), f.sum("tuples_out")) / f.sum("seconds")
-    rows = (
-        asked.frames["bundles"]()
-        .join(f.broadcast(spans), "run")
-        .where((f.col("first_us") < f.col("to_us")) & (f.col("last_us") > f.col("from_us")))
-        .groupBy("number", "task", "vm", "slot")
-        .agg(
-            waiting.alias("queue"),
-            taken.alias("taken_tps"),
-            (f.sum("busy_s") / f.sum("window_s")).alias("busy"),
-        )
-        .withColumn("held_s", f.when(f.col("taken_tps") > 0, f.col("queue") / f.col("taken_tps")))
-        .where(f.col("held_s").isNotNull())
-        .orderBy("number", f.desc("held_s"), "task", "vm", "slot")
-        .collect()
-    )
+    kinds = {"number": pa.int64(), "run": pa.string(), "from_us": pa.int64(), "to_us": pa.int64()}
+    asked.put("episode_spans", us, kinds)
     by_number: dict[int, list[Any]] = defaultdict(list)
-    for row in rows:
+    for row in asked.ask(CULPRITS):
         by_number[row["number"]].append(row)
     return by_number
 
@@ -266,7 +270,7 @@ def pairs(asked: AnalysisInput) -> list[Pair]:
     seconds = {
         (row["run"], row["epoch"]): row["seconds"] for row in asked.sums("link_seconds", "run", "epoch")
     }
-    rows = asked.sums("link_sums", "run", "epoch", "from_task", "to_task")[:POINTS_MOST]
+    rows = asked.sums("links", "run", "epoch", "from_task", "to_task")[:POINTS_MOST]
     return [
         Pair(
             run=row["run"],

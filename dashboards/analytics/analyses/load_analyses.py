@@ -17,18 +17,15 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from pyspark.sql import DataFrame
-from pyspark.sql import functions as f
+import pyarrow as pa
 
-from headgate.dashboards.analytics.aggregation.aggregate_tables import FINE_PER_DOUBLING, STABILITY_WINDOW_S
-from headgate.dashboards.analytics.aggregation.analysis_input import (
+from headgate.dashboards.analytics.analyses.analysis_input import (
     AnalysisInput,
     built,
     number,
     over,
     thinned,
 )
-from headgate.dashboards.analytics.aggregation.time_sums import slots_of_groups
 from headgate.dashboards.analytics.analyses.latency_analyses import spread_of
 from headgate.dashboards.analytics.storage.result_tables import (
     POINTS_MOST,
@@ -41,6 +38,7 @@ from headgate.dashboards.analytics.storage.result_tables import (
     StepSlot,
 )
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
+from headgate.dashboards.tables.trace_files import JUDGED_S
 from headgate.topology_runtime.stability.slopes import Slope, theil_sen, trend
 from headgate.topology_runtime.stability.trial_evidence import (
     LATENCY_RESOLUTION,
@@ -86,10 +84,10 @@ def windows(asked: AnalysisInput) -> tuple[list[StabilityAnswer], dict[tuple[str
 
 
 def _window(asked: AnalysisInput, row: Mapping[str, Any]) -> StabilityAnswer:
-    at_s, slope = asked.window_at_s(row["run"], row["w"], STABILITY_WINDOW_S), number(row["slope"])
+    at_s, slope = asked.window_at_s(row["run"], row["w"], JUDGED_S), number(row["slope"])
     stable = None if slope is None else slope <= UNSTABLE_SLOPE
     return StabilityAnswer(
-        row["run"], row["epoch"], "window", row["source"], row["sink"], at_s, at_s + STABILITY_WINDOW_S,
+        row["run"], row["epoch"], "window", row["source"], row["sink"], at_s, at_s + JUDGED_S,
         slope, None, None, None, stable, row["n"],
     )  # fmt: skip
 
@@ -100,7 +98,7 @@ def _latency(asked: AnalysisInput) -> dict[PathKey, list[Point]]:
     for row in asked.rows("latency_bins", "w"):
         if row["p50_s"] is not None:
             values[row["run"], row["epoch"], row["source"], row["sink"]].append((row["w"], row["p50_s"]))
-    return {key: merged(of, asked.bin_s) for key, of in values.items()}
+    return {key: merged(of, asked.widths.bin_s) for key, of in values.items()}
 
 
 def _queues(asked: AnalysisInput) -> dict[tuple[str, int], list[Point]]:
@@ -166,7 +164,57 @@ def _slope(points: list[Point], resolution: float) -> Slope | None:
 FILE, SCHEMA = "steps.json", "headgate/steps/v1"
 SETTLE_S = 1.5
 LEAST_SECONDS = 3  # seconds with rows, below which a slope says nothing
-KEYS = ("run", "step")
+OF_STEPS = f"""
+select r.*, m.step, unix_micros(r.time) / 1e6 as at_s
+from {{near}} r
+join steps m on m.run = r.run
+where unix_micros(r.time) / 1e6 >= m.from_s + {SETTLE_S}e0 and unix_micros(r.time) / 1e6 <= m.to_s
+"""  # without the beginning of each
+SECONDS_OF_STEPS = """
+select
+  run,
+  step,
+  floor(at_s) as second,
+  avg(at_s) as at_s,
+  percentile_disc(0.5) within group (order by latency_s) as p50_s
+from latency_of_steps
+where latency_s is not null
+group by run, step, floor(at_s)
+order by run, step, second
+"""
+HISTOGRAM_OF_STEPS = """
+with binned as (
+  select *, cast(floor(ln(greatest(latency_s, 1e-6)) / ln(2e0) * 16) as bigint) as bucket from latency_of_steps
+  where latency_s is not null
+)
+select run, step, bucket, sum(tuples) as tuples, sum(tuples * latency_s) as weighted_s, max(latency_s) as max_s
+from binned
+group by run, step, bucket
+order by run, step, bucket
+"""
+DONE_IN_STEPS = """
+with sinks as (
+  select distinct l.run, l.sink as task, w.weight
+  from latency_of_steps l
+  join weights w on w.run = l.run and w.task = l.sink
+),
+threads as (
+  select s.run, s.step, s.task, s.thread, sum(s.tuples_in) / nullif(sum(s.window_s), 0) / max(k.weight) as tps
+  from samples_of_steps s
+  join sinks k on k.run = s.run and k.task = s.task
+  group by s.run, s.step, s.task, s.thread
+),
+tasks as (
+  select run, step, task, sum(tps) as tps from threads group by run, step, task
+)
+select run, step, avg(tps) as tps from tasks group by run, step
+"""  # tuples of the sources per second that came through: rows at the sinks by what they weigh
+SLOTS_OF_STEPS = """
+select run, step, vm, slot, avg(cpu) as cpu, avg(memory) as memory, count(*) as n
+from slots_of_steps
+group by run, step, vm, slot
+order by run, step, vm, slot
+"""
 
 Marks = tuple[str, int, float, float, float]  # run, step, from_s, to_s, offered_tps
 StepKey = tuple[str, int]
@@ -182,9 +230,15 @@ def steps(asked: AnalysisInput) -> tuple[list[StepAnswer], list[StepSlot], list[
         left += why
     if not marks:
         return [], [], left
-    schema = "run string, step int, from_s double, to_s double, offered_tps double"
-    known = asked.facts(marks, schema)
-    return _steps(asked, marks, known), _slots(asked, known), left
+    kinds = {
+        "run": pa.string(), "step": pa.int64(), "from_s": pa.float64(), "to_s": pa.float64(),
+        "offered_tps": pa.float64(),
+    }  # fmt: skip
+    asked.put("steps", marks, kinds)
+    spans = [(run, int(from_s * 1e6), int(to_s * 1e6)) for run, _, from_s, to_s, _ in marks]
+    for table in ("latency", "samples", "slots"):
+        asked.engine.define(f"{table}_of_steps", OF_STEPS.format(near=asked.near(table, spans)))
+    return _steps(asked, marks), [built(StepSlot, row) for row in asked.ask(SLOTS_OF_STEPS)], left
 
 
 def marks_of(run: TraceRun) -> tuple[list[Marks], list[LeftOut]]:
@@ -204,47 +258,17 @@ def marks_of(run: TraceRun) -> tuple[list[Marks], list[LeftOut]]:
     return [(run.key, n, *row) for n, row in enumerate(rows)], []
 
 
-def _inside(frame: DataFrame, known: DataFrame) -> DataFrame:
-    """Rows of the steps, without the beginning of each."""
-    at_s = f.unix_micros("time") / 1e6
-    rows = frame.withColumn("at_s", at_s).join(f.broadcast(known), "run")
-    return rows.where((f.col("at_s") >= f.col("from_s") + SETTLE_S) & (f.col("at_s") <= f.col("to_s")))
-
-
-def _steps(asked: AnalysisInput, marks: Sequence[Marks], known: DataFrame) -> list[StepAnswer]:
-    rows = _inside(asked.frames["latency"](), known)
+def _steps(asked: AnalysisInput, marks: Sequence[Marks]) -> list[StepAnswer]:
     seconds: dict[StepKey, list[tuple[float, float]]] = defaultdict(list)
-    by_second = rows.groupBy(*KEYS, f.floor("at_s").alias("second")).agg(
-        f.avg("at_s").alias("at_s"), f.percentile_approx("latency_s", 0.5, 200).alias("p50_s")
-    )  # fmt: skip
-    for row in by_second.orderBy(*KEYS, "second").collect():
+    for row in asked.ask(SECONDS_OF_STEPS):
         seconds[row["run"], row["step"]].append((row["at_s"], row["p50_s"]))
-    bucket = f.floor(f.log2(f.greatest(f.col("latency_s"), f.lit(1e-6))) * FINE_PER_DOUBLING)
     histogram: dict[StepKey, list[Any]] = defaultdict(list)
-    binned = rows.groupBy(*KEYS, bucket.alias("bucket")).agg(
-        f.sum("tuples").alias("tuples"), f.max("latency_s").alias("max_s"),
-        f.sum(f.col("tuples") * f.col("latency_s")).alias("weighted_s"),
-    )  # fmt: skip
-    for row in binned.orderBy(*KEYS, "bucket").collect():
+    for row in asked.ask(HISTOGRAM_OF_STEPS):
         histogram[row["run"], row["step"]].append(row)
-    done = _done(asked, rows, known)
-    return [_step(asked, mark, seconds[mark[:2]], histogram[mark[:2]], done.get(mark[:2])) for mark in marks]
-
-
-def _done(asked: AnalysisInput, latency: DataFrame, known: DataFrame) -> dict[StepKey, float]:
-    """Tuples of the sources per second that came through: rows at the sinks by what they weigh."""
     weights = [(r.key, task, w) for r in asked.runs.values() for task, w in r.weights.items() if w > 0]
-    of = asked.facts(weights, "run string, task string, weight double")
-    sinks = latency.select("run", f.col("sink").alias("task")).distinct().join(of, ["run", "task"])
-    threads = (
-        _inside(asked.frames["samples"](), known)
-        .join(f.broadcast(sinks), ["run", "task"])
-        .groupBy(*KEYS, "task", "weight", "thread")
-        .agg((f.sum("tuples_in") / f.sum("window_s") / f.col("weight")).alias("tps"))
-    )
-    tasks = threads.groupBy(*KEYS, "task").agg(f.sum("tps").alias("tps"))
-    rows = tasks.groupBy(*KEYS).agg(f.avg("tps").alias("tps")).collect()
-    return {(row["run"], row["step"]): row["tps"] for row in rows}
+    asked.put("weights", weights, {"run": pa.string(), "task": pa.string(), "weight": pa.float64()})
+    done = {(row["run"], row["step"]): row["tps"] for row in asked.ask(DONE_IN_STEPS)}
+    return [_step(asked, mark, seconds[mark[:2]], histogram[mark[:2]], done.get(mark[:2])) for mark in marks]
 
 
 def _step(
@@ -272,20 +296,6 @@ def judged(seconds: Iterable[tuple[float, float]]) -> tuple[float | None, bool |
     return slope, bool(slope <= UNSTABLE_SLOPE)
 
 
-def _slots(asked: AnalysisInput, known: DataFrame) -> list[StepSlot]:
-    def finite(name: str) -> Any:
-        return f.avg(f.when(~f.isnan(name), f.col(name))).alias(name)
-
-    rows = (
-        _inside(asked.frames["slots"](), known)
-        .groupBy(*KEYS, "vm", "slot")
-        .agg(finite("cpu"), finite("memory"), f.count("*").alias("n"))
-        .orderBy(*KEYS, "vm", "slot")
-        .collect()
-    )
-    return [built(StepSlot, row.asDict()) for row in rows]
-
-
 # ── The threads of each epoch that saturate first: task, slot, and how their queue grows ───
 #
 # A load is the present rate as a part of the one at which they saturate: of what the run's model lets them do, or of
@@ -302,11 +312,10 @@ LEAST_EPOCH_SHARE = 0.2  # of the time of the group that was there for longest: 
 
 
 def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
-    windows = asked.frames["bundles"](), asked.frames["slot_windows"]()
-    slots = {tuple(row[key] for key in GROUP): row for row in slots_of_groups(*windows).collect()}
+    slots = {tuple(row[key] for key in GROUP): row for row in asked.ask("select * from sum_group_slots")}
     able = _able(asked, even=True)
     found: list[BottleneckAnswer] = []
-    rows = asked.sums("groups", *GROUP)
+    rows = [row for row in asked.sums("groups", *GROUP) if row["seconds"]]
     for (run, epoch), mine in groupby(rows, key=lambda row: (row["run"], row["epoch"])):
         reserved, groups = asked.runs[run].reserved, []
         for row in mine:
@@ -320,9 +329,15 @@ def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
             for group in there_for_long(groups)
             if group["busy_share"] is not None and (group["taken_tps"] > 0 or group["grows"])
         ]
-        there.sort(key=lambda g: (not g["grows"], -g["load"], -g["cpu_s"], g["task"], g["vm"], g["slot"]))
+        there.sort(key=_order)
         found += [_row(run, epoch, rank + 1, group) for rank, group in enumerate(there[:RANKS])]
     return found[:POINTS_MOST]
+
+
+def _order(group: dict[str, Any]) -> tuple[Any, ...]:
+    """The nearest to a limit first. Threads of one slot may be as near as each other, but for what rounding makes."""
+    names = (group["task"], group["vm"], group["slot"])
+    return (not group["grows"], -round(group["load"], 9), -group["cpu_s"], *names)
 
 
 def there_for_long(groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -394,7 +409,7 @@ def skewed(asked: AnalysisInput) -> list[SkewedThread]:
     """The most skewed of each run and epoch first."""
     able = _able(asked)
     found: list[SkewedThread] = []
-    rows = asked.rows("threads", "run", "epoch", "task")
+    rows = [row for row in asked.rows("threads", "run", "epoch", "task") if row["window_s"]]
     for _, group in groupby(rows, key=lambda row: (row["run"], row["epoch"], row["task"])):
         found += _of_task(list(group), able)
     found.sort(key=lambda row: (row.run, row.epoch, -row.times, row.task, row.thread))

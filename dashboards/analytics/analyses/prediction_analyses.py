@@ -21,22 +21,13 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import functions as f
 
-from headgate.dashboards.analytics.aggregation.analysis_input import (
+from headgate.dashboards.analytics.analyses.analysis_input import (
     AnalysisInput,
     built,
     number,
     over,
     thinned,
-)
-from headgate.dashboards.analytics.aggregation.row_sums import np_of
-from headgate.dashboards.analytics.aggregation.time_sums import (
-    AGAINST,
-    BUSY_LEAST,
-    ERRORS_PER_DOUBLING,
-    LEAST_ERROR,
-    USES,
 )
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.result_tables import (
@@ -51,6 +42,11 @@ from headgate.dashboards.analytics.storage.result_tables import (
 )
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 
+USES = ("cpu", "memory")
+AGAINST = ("n", "sum", "squares", "residual", "absolute", "ss")
+ERRORS_PER_DOUBLING = 64  # bins of errors, 1.1 % wide: quantiles err by at most half of that
+LEAST_ERROR = 1e-9
+BUSY_LEAST = 0.9  # share of a window in which its threads ran the task's code: it is at its peak
 MEDIAN, HIGH = 0.5, 0.95
 KINDS = ("all", "pair", "epoch", "slot", "vm")  # by which use of slots is told
 
@@ -178,7 +174,7 @@ def _quantiles(errors: pa.Table, of: str, by: str) -> dict[str, tuple[float, flo
         return {}
     mine = errors.filter(pc.equal(errors["of"], of)).group_by([by, "bucket"], use_threads=False)
     rows = mine.aggregate([("n", "sum")]).sort_by([(by, "ascending"), ("bucket", "ascending")])
-    names, buckets, counts = rows[by].to_pylist(), np_of(rows["bucket"]), np_of(rows["n_sum"])
+    names, buckets, counts = rows[by].to_pylist(), rows["bucket"].to_numpy(), rows["n_sum"].to_numpy()
     firsts = [n for n in range(len(names)) if n == 0 or names[n] != names[n - 1]]
     found = {}
     for first, end in zip(firsts, [*firsts[1:], len(names)], strict=True):
@@ -383,6 +379,26 @@ WINDOWS_LEAST = 3
 DIGITS = 5
 WORKER = "worker_bytes"  # of a measured model's file: what a bare worker holds
 
+POINTS = f"""
+select
+  p.run,
+  p.vm,
+  p.task,
+  p.threads,
+  percentile_cont(0.25) within group (order by p.rate) as low_tps,
+  percentile_cont(0.5) within group (order by p.rate) as rate_tps,
+  percentile_cont(0.75) within group (order by p.rate) as high_tps,
+  percentile_cont(0.5) within group (order by s.cpu) as cpu,
+  percentile_cont(0.5) within group (order by p.memory) as memory_bytes,
+  count(*) as windows
+from sum_peaks p
+join sum_slot_windows s on s.run = p.run and s.epoch = p.epoch and s.vm = p.vm and s.slot = p.slot and s.w = p.w
+where s.cpu is not null
+group by p.run, p.vm, p.task, p.threads
+having count(*) >= {WINDOWS_LEAST}
+order by p.task, p.threads, p.run, p.vm
+"""
+
 Slot = tuple[float, float]  # cores, memory in bytes
 
 
@@ -462,28 +478,9 @@ def _round(value: float) -> float:
 
 def _points(asked: AnalysisInput) -> dict[str, list[dict[str, Any]]]:
     """Task → per run, VM and number of threads: medians over the windows at the peak."""
-    peaks = asked.held["peaks"]
-    if not peaks.num_rows:
-        return {}
-    window = ["run", "epoch", "vm", "slot", "w"]
-    process = asked.frames["slot_windows"]().where(f.col("cpu").isNotNull()).select(*window, "cpu")
-    rows = (
-        process.join(f.broadcast(asked.spark.createDataFrame(peaks)), window)
-        .groupBy("run", "vm", "task", "threads")
-        .agg(
-            f.percentile("rate", [0.25, 0.5, 0.75]).alias("rates"),
-            f.percentile("cpu", 0.5).alias("cpu"),
-            f.percentile("memory", 0.5).alias("memory_bytes"),
-            f.count("*").alias("windows"),
-        )
-        .where(f.col("windows") >= WINDOWS_LEAST)
-        .orderBy("task", "threads", "run", "vm")
-        .collect()
-    )
     found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for row in rows:
-        low, middle, high = row["rates"]
-        found[row["task"]].append(row.asDict() | {"low_tps": low, "rate_tps": middle, "high_tps": high})
+    for row in asked.ask(POINTS):
+        found[row["task"]].append(row)
     return found
 
 

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput
+from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.result_tables import POINTS_MOST, Forecast, Season
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun

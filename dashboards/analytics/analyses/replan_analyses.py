@@ -8,14 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
-from pyspark.sql import Column
-from pyspark.sql import functions as f
+import pyarrow as pa
 
-from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, number
+from headgate.dashboards.analytics.analyses.analysis_input import SECOND_US, AnalysisInput, Span, number
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.result_tables import LeftOut, Replan, RunNote, TuplesTold
 from headgate.dashboards.analytics.storage.trace_runs import (
@@ -30,12 +30,44 @@ from headgate.topology_runtime.traces.trace_tables import DECISIONS
 from headgate.topology_runtime.wording import counted
 
 BEFORE_S, AFTER_S = 5, 10
-SECONDS = range(-BEFORE_S, AFTER_S + 1)  # from a plan on
 MOST_REPLANS = 200  # re-plans whose surroundings are read
 INPUTS = re.compile(r"^inputs(-\d+)?\.jsonl(\.gz)?$")
-SECOND_US = 1_000_000
+MEASURED = b'"kind":"measured"'
 START = datetime(1970, 1, 1, tzinfo=UTC)
 
+OF_PLANS = f"""
+select p.run, p.plan_us, s.task, s.thread, s.tuples_out,
+  cast(floor((unix_micros(s.time) - p.plan_us) / 1e6) as bigint) as second
+from {{near}} s
+join plan_seconds p on p.run = s.run and p.second = cast(floor(unix_micros(s.time) / 1e6) as bigint)
+where unix_micros(s.time) between p.plan_us - {BEFORE_S * SECOND_US} and p.plan_us + {AFTER_S * SECOND_US}
+"""
+OUT_BY_SECOND = """
+select run, plan_us, task, second, cast(sum(tuples_out) as bigint) as out
+from samples_of_plans
+where tuples_out is not null
+group by run, plan_us, task, second
+"""
+OUT_OF_STAYERS = f"""
+with threads as (
+  select
+    run,
+    plan_us,
+    task,
+    thread,
+    sum(case when second < 0 then tuples_out end) as before,
+    sum(case when second between 0 and {BEFORE_S - 1} then tuples_out end) as after,
+    max(second) as last
+  from samples_of_plans
+  group by run, plan_us, task, thread
+)
+select run, plan_us, cast(sum(before) as bigint) as before, cast(sum(after) as bigint) as after
+from threads
+where before is not null and after is not null and last >= {AFTER_S - 2}
+group by run, plan_us
+"""
+
+Plan = tuple[str, int]  # run, time of the decision in µs
 Forced = tuple[float | None, float | None]  # enacted_s, pause_ms
 Around = dict[str, Any]
 
@@ -71,13 +103,24 @@ class Decision(msgspec.Struct):
         return ((at if at.tzinfo else at.replace(tzinfo=UTC)) - START) // timedelta(microseconds=1)
 
 
-_line = msgspec.json.Decoder(Decision)
+class _Measured(msgspec.Struct):
+    epoch: int
+    seconds: float
+
+
+class _Input(msgspec.Struct):
+    """A line of inputs.jsonl: how long planning took."""
+
+    event: _Measured
+
+
+_line, _input = msgspec.json.Decoder(Decision), msgspec.json.Decoder(_Input)
 
 
 def replans(asked: AnalysisInput) -> tuple[list[Replan], list[LeftOut]]:
     """(every plan in order, lines and files that could not be read)."""
-    found: list[Replan] = []
     left: list[LeftOut] = []
+    lines_of_runs: dict[str, list[Decision]] = {}
     for run in asked.runs.values():
         file = run.place / DECISIONS
         if not file.is_file():
@@ -86,17 +129,22 @@ def replans(asked: AnalysisInput) -> tuple[list[Replan], list[LeftOut]]:
         lines, torn = read_decisions(file)
         if torn:
             left.append(LeftOut(file.uri, "truncated", f"no decisions: {counted(torn, 'line')}", torn))
-        plans = sorted((line for line in lines if line.action == "plan"), key=lambda line: line.time)
-        plans = plans[: 10 * MOST_REPLANS]
-        epochs = epochs_of([plan.epoch for plan in plans])
-        forced = _enacted(lines)
-        decided = _decided(asked, run.place)
-        around = _around(asked, run.key, [plan.at_us for plan in plans[:MOST_REPLANS]])
-        found += [
-            _replan(asked, run.key, epoch, plan, forced, decided, around)
-            for epoch, plan in zip(epochs, plans, strict=True)
-        ]
+        lines_of_runs[run.key] = lines
+    plans_of = {run: _plans(lines) for run, lines in lines_of_runs.items()}
+    around = _around(asked, [(run, p.at_us) for run, plans in plans_of.items() for p in plans[:MOST_REPLANS]])
+    found = []
+    for key, plans in plans_of.items():
+        forced, decided = _enacted(lines_of_runs[key]), _decided(asked, asked.runs[key].place)
+        for epoch, plan in zip(epochs_of([plan.epoch for plan in plans]), plans, strict=True):
+            near = around.get((key, plan.at_us))
+            found.append(_replan(asked, (key, epoch), plan, forced, decided.get(epoch), near))
     return found, left
+
+
+def _plans(lines: Iterable[Decision]) -> list[Decision]:
+    """In order of time."""
+    plans = sorted((line for line in lines if line.action == "plan"), key=lambda line: line.time)
+    return plans[: 10 * MOST_REPLANS]
 
 
 def read_decisions(file: DataPlace) -> tuple[list[Decision], int]:
@@ -125,80 +173,56 @@ def _enacted(lines: Iterable[Decision]) -> dict[int, Forced]:
 
 
 def _decided(asked: AnalysisInput, run: DataPlace) -> dict[int, float]:
-    """Epoch → seconds that planning took."""
-    files = [name for name, _, _ in run.sizes() if INPUTS.match(name)]
-    if not files:
-        return {}
-    lines = asked.spark.read.text([(run / name).uri for name in files])
-    rows = lines.where(f.col("value").contains('"kind":"measured"')).select(
-        f.get_json_object("value", "$.event.epoch").cast("long").alias("epoch"),
-        f.get_json_object("value", "$.event.seconds").cast("double").alias("seconds"),
-    )
-    return {row["epoch"]: row["seconds"] for row in rows.where(f.col("epoch").isNotNull()).collect()}
-
-
-def _around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int, Around]:
-    """Decision's time → what happened around it; what is known of the same rows is not read again."""
-    keys = {
-        us: (
-            "around",
-            run,
-            us,
-            asked.made_of(run, "samples", us - BEFORE_S * SECOND_US, us + AFTER_S * SECOND_US),
-        )
-        for us in times_us
-    }
-    fresh = [us for us, key in keys.items() if key not in asked.memory]
-    for us, its in _read_around(asked, run, fresh).items():
-        asked.memory[keys[us]] = its
-    return {us: asked.memory[key] for us, key in keys.items()}
-
-
-def _read_around(asked: AnalysisInput, run: str, times_us: Sequence[int]) -> dict[int, Around]:
-    """Decision's time → `seconds`: task → second from the decision on → rows out; `before`, `after`: rows out of
-    the threads that were there before and after, in the 5 s before and from the decision on."""
-    if not times_us:
-        return {}
-    at_us = f.unix_micros("time")
-    near = f.lit(False)
-    for us in times_us:  # the parts' extremes of `time` tell Spark what need not be read
-        near |= f.col("time").between(_time(us - BEFORE_S * 10**6), _time(us + AFTER_S * 10**6))
-    plans = asked.facts([(us,) for us in times_us], "plan_us long")
-    rows = (
-        asked.frames["samples"]()
-        .where((f.col("run") == run) & near)
-        .select("task", "thread", "tuples_out", at_us.alias("us"))
-        .join(
-            f.broadcast(plans), (f.col("us") - f.col("plan_us")).between(-BEFORE_S * 10**6, AFTER_S * 10**6)
-        )
-        .withColumn("second", f.floor((f.col("us") - f.col("plan_us")) / 1e6))
-    )
-    second, out = f.col("second"), f.col("tuples_out")
-    each = {n: f.sum(f.when(second == n, out)).alias(f"at_{n + BEFORE_S}") for n in SECONDS}
-    threads = rows.groupBy("plan_us", "task", "thread").agg(
-        *each.values(),
-        f.sum(f.when(second < 0, out)).alias("before"),
-        f.sum(f.when(second.between(0, BEFORE_S - 1), out)).alias("after"),
-        f.max("second").alias("last"),
-    )
-    stayed = f.col("before").isNotNull() & f.col("after").isNotNull() & (f.col("last") >= AFTER_S - 2)
-    tasks = threads.groupBy("plan_us", "task").agg(
-        *(f.sum(f"at_{n + BEFORE_S}").alias(f"at_{n + BEFORE_S}") for n in SECONDS),
-        *(f.sum(f.when(stayed, f.col(name))).alias(name) for name in ("before", "after")),
-    )
-    found: dict[int, Around] = {us: {"seconds": {}, "before": None, "after": None} for us in times_us}
-    for row in tasks.collect():
-        its = found[row["plan_us"]]
-        outs = {n: row[f"at_{n + BEFORE_S}"] for n in SECONDS}
-        its["seconds"][row["task"]] = {n: value for n, value in outs.items() if value is not None}
-        for name in ("before", "after"):
-            if row[name] is not None:
-                its[name] = (its[name] or 0) + row[name]
+    """Epoch → seconds that planning took. A file that is as it was is not read again."""
+    found: dict[int, float] = {}
+    for name, size, changed_ns in run.sizes():
+        if not INPUTS.match(name):
+            continue
+        key = ("decided", run.uri, name, size, changed_ns)
+        if key not in asked.memory:
+            asked.memory[key] = _measured((run / name).read().splitlines())
+        found |= asked.memory[key]
     return found
 
 
-def _time(us: int) -> Column:
-    return f.timestamp_micros(f.lit(us))
+def _measured(lines: Iterable[bytes]) -> dict[int, float]:
+    found: dict[int, float] = {}
+    for line in lines:
+        if MEASURED in line:
+            with suppress(msgspec.DecodeError):
+                event = _input.decode(line).event
+                found[event.epoch] = event.seconds
+    return found
+
+
+def _around(asked: AnalysisInput, plans: Sequence[Plan]) -> dict[Plan, Around]:
+    """What happened around each plan; what is known of the same rows is not read again."""
+    spans = {plan: (plan[0], plan[1] - BEFORE_S * SECOND_US, plan[1] + AFTER_S * SECOND_US) for plan in plans}
+    keys = {plan: ("around", *plan, asked.made_of("samples", span)) for plan, span in spans.items()}
+    fresh = {plan: span for plan, span in spans.items() if keys[plan] not in asked.memory}
+    for plan, its in _read_around(asked, fresh).items():
+        asked.memory[keys[plan]] = its
+    return {plan: asked.memory[key] for plan, key in keys.items()}
+
+
+def _read_around(asked: AnalysisInput, spans: Mapping[Plan, Span]) -> dict[Plan, Around]:
+    """`seconds`: task → second from the decision on → rows out; `before`, `after`: rows out of the threads that were
+    there before and after, in the 5 s before and from the decision on."""
+    found: dict[Plan, Around] = {plan: {"seconds": {}, "before": None, "after": None} for plan in spans}
+    if not spans:
+        return found
+    seconds = [
+        (*plan, second)
+        for plan, (_, begin, end) in spans.items()
+        for second in range(begin // SECOND_US, end // SECOND_US + 1)
+    ]
+    asked.put("plan_seconds", seconds, {"run": pa.string(), "plan_us": pa.int64(), "second": pa.int64()})
+    asked.engine.define("samples_of_plans", OF_PLANS.format(near=asked.near("samples", spans.values())))
+    for row in asked.ask(OUT_BY_SECOND):
+        found[row["run"], row["plan_us"]]["seconds"].setdefault(row["task"], {})[row["second"]] = row["out"]
+    for row in asked.ask(OUT_OF_STAYERS):
+        found[row["run"], row["plan_us"]] |= {name: row[name] for name in ("before", "after")}
+    return found
 
 
 def silent_s(seconds: Mapping[str, Mapping[int, int]]) -> float | None:
@@ -217,15 +241,14 @@ def silent_s(seconds: Mapping[str, Mapping[int, int]]) -> float | None:
 
 def _replan(
     asked: AnalysisInput,
-    run: str,
-    epoch: int,
+    of: tuple[str, int],
     line: Decision,
     forced: Mapping[int, Forced],
-    decided: Mapping[int, float],
-    around: Mapping[int, Any],
+    decided_s: float | None,
+    near: Around | None,
 ) -> Replan:
+    run, epoch = of
     plan, at_us = line.plan, line.at_us
-    near = around.get(at_us)
     enacted_s, pause_ms = forced.get(epoch, (None, None))
     first = line.trigger == "start"
     return Replan(
@@ -237,7 +260,7 @@ def _replan(
         predicted_tps=number(plan.predicted_tps) if plan else None,
         slots=plan.slots if plan else None,
         moves=plan.moves if plan else None,
-        decided_s=number(decided.get(epoch)),
+        decided_s=number(decided_s),
         enacted_s=enacted_s,
         pause_ms=pause_ms,
         silent_s=silent_s(near["seconds"]) if near and not first else None,
@@ -248,7 +271,7 @@ def _replan(
 
 # ── What the controller itself told of a run: what became of the tuples, and what happened besides plans ───
 
-OF_PLANS = {"submitted", "plan", "prepared", "switched", "probation", "committed"}
+STEPS_OF_PLANS = {"submitted", "plan", "prepared", "switched", "probation", "committed"}
 MOST_NOTES = 500  # events of a run
 OVER = "over"
 
@@ -276,7 +299,7 @@ def read(run: str, begin_us: int, lines: Iterable[bytes]) -> tuple[TuplesTold, l
     found = [
         RunNote(run, at_s, event.epoch, event.kind, event.text)
         for event in events
-        if event.kind not in OF_PLANS and (at_s := _at_s(event.time, begin_us)) is not None
+        if event.kind not in STEPS_OF_PLANS and (at_s := _at_s(event.time, begin_us)) is not None
     ]
     its = TuplesTold(
         run, _at_s(known.now, begin_us) if known else None, known.stage == OVER if known else None, **counts

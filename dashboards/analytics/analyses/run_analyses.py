@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, over
+from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput, over
 from headgate.dashboards.analytics.analyses.latency_analyses import spread_of
 from headgate.dashboards.analytics.storage.result_tables import Cost, RunFigures, waited_s
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun

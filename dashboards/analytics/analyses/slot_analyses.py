@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from headgate.dashboards.analytics.aggregation.analysis_input import AnalysisInput, over
+from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput, over
 from headgate.dashboards.analytics.storage.result_tables import Interference, Leak, PairCost, SlotSpeed
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 from headgate.topology_runtime.stability.memory_growth import leak_of, longest_life

@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote
 
-import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -19,32 +15,13 @@ from headgate.dashboards.analytics.curation import clock_jumps as clocks
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.result_tables import LeftOut
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
-from headgate.topology_runtime.traces.trace_tables import COUNT, NUMBER, TABLES, TEXT, TIME
+from headgate.topology_runtime.traces.trace_tables import COUNT, NUMBER, TABLES, TEXT
 
-if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
-
-
-# ── The tables of a trace as Spark has them, and which files fit them. Explicit: nothing is inferred ────
+# ── Which files fit the tables of a trace. Explicit: nothing is inferred ────────────────────────────────
 
 OPTIONAL = {
     "latency": ("tuples",),  # not in the contract's list: 1 each when a trace has no such column
 }
-PARTITIONS = ("topology", "run", "date")  # folders of a curated table
-
-
-def spark_schema(table: str) -> StructType:
-    """Of the curated table: its columns and those of its folders."""
-    from pyspark.sql import types as t
-
-    of: dict[str, Any] = {
-        TIME: t.TimestampType(),
-        TEXT: t.StringType(),
-        COUNT: t.LongType(),
-        NUMBER: t.DoubleType(),
-    }
-    columns = [t.StructField(name, of[kind]) for name, kind in TABLES[table].items()]
-    return t.StructType([*columns, *(t.StructField(name, t.StringType()) for name in PARTITIONS)])
 
 
 def fits(kind: str, found: pa.DataType) -> bool:
@@ -84,10 +61,14 @@ TAIL_BYTES = 65_536  # holds the footer of nearly every segment
 AT_ONCE = 8
 
 
+Shape = tuple[tuple[str, str], ...]
+SHAPES: dict[Shape, Shape] = {}  # each once, however many files have it
+
+
 @dataclass(frozen=True)
 class Segment:
     """A Parquet file that can be used. `digest`: of its footer, which holds sizes and extremes of every
-    column; begin_us, end_us: times of its first and last row."""
+    column; begin_us, end_us: times of its first and last row; shape: names and types of its columns."""
 
     place: DataPlace
     table: str
@@ -95,6 +76,7 @@ class Segment:
     begin_us: int
     end_us: int
     digest: str
+    shape: Shape = ()
 
 
 FileState = tuple[str, DataPlace, int, int]  # table, file, bytes, ns of its last change
@@ -110,7 +92,7 @@ class JudgedFiles:
     def judge(self, files: Sequence[FileState]) -> list[Judgement]:
         fresh = [file for file in files if file not in self._found]
         with ThreadPoolExecutor(AT_ONCE) as pool:
-            found = dict(zip(fresh, pool.map(lambda file: _judge(*file[:2]), fresh), strict=True))
+            found = dict(zip(fresh, pool.map(lambda file: judged_file(*file[:2]), fresh), strict=True))
         self._found = {file: found.get(file) or self._found[file] for file in files}
         return list(self._found.values())
 
@@ -130,7 +112,9 @@ def judged(run: TraceRun, files: JudgedFiles | None = None) -> tuple[list[Segmen
     return sorted(segments, key=lambda s: (s.table, s.begin_us, s.place.name)), left + again + jumped
 
 
-def _judge(table: str, file: DataPlace) -> tuple[Segment | None, list[LeftOut]]:
+def judged_file(table: str, file: DataPlace) -> Judgement:
+    """What can be used of it, and why not."""
+
     def out(kind: str, reason: str, rows: int | None = None) -> LeftOut:
         return LeftOut(file.uri, kind, reason, rows)
 
@@ -145,7 +129,8 @@ def _judge(table: str, file: DataPlace) -> tuple[Segment | None, list[LeftOut]]:
     except Exception as error:  # whatever a hostile file makes the reader raise: the file is out
         return None, [out("unreadable", f"{type(error).__name__}: {error}".splitlines()[0])]
     rows = int(metadata.num_rows)
-    faults, unknown, ours = column_faults(table, metadata.schema.to_arrow_schema())
+    schema = metadata.schema.to_arrow_schema()
+    faults, unknown, ours = column_faults(table, schema)
     if faults:
         kind = "schema" if 2 * ours > len(TABLES[table]) else "foreign"
         return None, [out(kind, "; ".join(faults[:3]) + (" …" if len(faults) > 3 else ""), rows)]
@@ -158,7 +143,8 @@ def _judge(table: str, file: DataPlace) -> tuple[Segment | None, list[LeftOut]]:
         out("schema", f"column {name!r} is unknown: it was left out, its rows are in", 0) for name in unknown
     ]
     digest = blake2b(footer, digest_size=16).hexdigest()
-    return Segment(file, table, rows, *span, digest), notes
+    shape = tuple((field.name, str(field.type)) for field in schema)
+    return Segment(file, table, rows, *span, digest, SHAPES.setdefault(shape, shape)), notes
 
 
 class _Unfit(Exception):
@@ -245,67 +231,3 @@ def _by_clock(segments: Sequence[Segment], started_us: int | None) -> tuple[list
         whys |= {members[n]: why for n, why in clocks.backwards(names, spans).items()}
     left = [LeftOut(s.place.uri, "clock", whys[n], s.rows) for n, s in enumerate(segments) if n in whys]
     return [s for n, s in enumerate(segments) if n not in whys], left
-
-
-# ── What has been curated of a run: its parts and the segments in each. A part that no manifest names does
-# not count
-
-SCHEMA = "headgate/curated/v1"
-
-
-class TracePart(msgspec.Struct, frozen=True):
-    """One file of a curated table: its rows of this date, and the segments they come from (digest → name)."""
-
-    table: str
-    date: str
-    file: str
-    rows: int
-    size_bytes: int
-    segments: dict[str, str]
-
-
-class Manifest(msgspec.Struct, frozen=True):
-    """`unreadable`: digests of segments whose pages cannot be read, or those of the part that held them after
-    they were deleted, and how they are listed."""
-
-    schema: str
-    started_us: int | None
-    parts: list[TracePart]
-    unreadable: dict[str, LeftOut]
-
-    def has(self, table: str, date: str) -> set[str]:
-        """Digests that need not be read again."""
-        inside = (p.segments for p in self.parts if p.table == table and p.date == date)
-        return {digest for segments in inside for digest in segments} | set(self.unreadable)
-
-    def names(self) -> dict[tuple[str, str], str]:
-        """(table, name of a segment) → its digest."""
-        return {(part.table, name): digest for part in self.parts for digest, name in part.segments.items()}
-
-
-def empty(run: TraceRun) -> Manifest:
-    return Manifest(SCHEMA, run.started_us, [], {})
-
-
-def file_of(curated: DataPlace, run: TraceRun) -> DataPlace:
-    return curated / "_manifests" / quote(run.topology, safe="") / f"{quote(run.name, safe='')}.json"
-
-
-def read(curated: DataPlace, run: TraceRun) -> Manifest:
-    """An empty one when there is none, or one that is not ours or of another run of that name."""
-    try:
-        found = msgspec.json.decode(file_of(curated, run).read(), type=Manifest)
-    except (FileNotFoundError, msgspec.DecodeError):
-        return empty(run)
-    return found if found.schema == SCHEMA and found.started_us == run.started_us else empty(run)
-
-
-def write(curated: DataPlace, run: TraceRun, manifest: Manifest) -> None:
-    content = json.dumps(msgspec.to_builtins(manifest), indent=1, allow_nan=False)
-    file_of(curated, run).write(content.encode() + b"\n")
-
-
-def folder_of(curated: DataPlace, table: str, run: TraceRun) -> DataPlace:
-    """Of all dates."""
-    topology, name = quote(run.topology, safe=""), quote(run.name, safe="")
-    return curated / table / f"topology={topology}" / f"run={name}"

@@ -1,4 +1,4 @@
-"""Is what an analysis was made of still the same? Then its answers are told again, and Spark is not started."""
+"""Is what an analysis was made of still the same? Then its answers are told again, and nothing is read."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from typing import Any
 
 import msgspec
 
-from headgate.dashboards.analytics.curation.trace_segments import Segment
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.output_folder import ANALYSIS
 from headgate.dashboards.analytics.storage.result_tables import SCHEMA, TABLES, LeftOut
-from headgate.dashboards.analytics.storage.trace_runs import TraceRun
+from headgate.dashboards.tables.trace_files import RunFiles
 
 ROOT = Path(__file__).parents[3]
-CODE = ("dashboards/analytics", "dashboards/report", "topology_runtime/stability")
+CODE = ("dashboards/analytics", "dashboards/report", "dashboards/tables", "topology_runtime/stability")
 MARK = "made_of"  # its key in analysis.json
 
 
@@ -26,26 +25,27 @@ MARK = "made_of"  # its key in analysis.json
 def code_mark() -> str:
     """Changes with the code that analyses."""
     files = (
-        file for of in CODE for kind in ("py", "jinja") for file in sorted((ROOT / of).rglob(f"*.{kind}"))
+        file
+        for of in CODE
+        for kind in ("py", "jinja", "sql")
+        for file in sorted((ROOT / of).rglob(f"*.{kind}"))
     )
     return _digest(file.read_text("utf-8") for file in files)
 
 
-def mark_of(
-    found: Sequence[tuple[TraceRun, Sequence[Segment]]], left: Sequence[LeftOut], before: str = ""
-) -> str:
+def mark_of(found: Sequence[RunFiles], left: Sequence[LeftOut], before: str = "") -> str:
     """Changes with the segments that are used, what is left out, the runs' other files, the code, and with `before`,
     which says what the runs are compared with."""
     return _digest(iter([*_words(found, left), *([before] if before else [])]))
 
 
-def _words(found: Sequence[tuple[TraceRun, Sequence[Segment]]], left: Sequence[LeftOut]) -> Iterator[str]:
+def _words(found: Sequence[RunFiles], left: Sequence[LeftOut]) -> Iterator[str]:
     yield code_mark()
     yield from sorted(str(msgspec.structs.astuple(each)) for each in left)
-    for run, segments in found:
-        yield run.place.uri
-        yield from sorted(f"{s.table} {s.place.name} {s.digest}" for s in segments)
-        yield from (f"{name} {size} {changed_ns}" for name, size, changed_ns in run.place.sizes())
+    for one in found:
+        yield one.run.place.uri
+        yield from sorted(f"{s.table} {s.place.name} {s.digest}" for s in one.segments)
+        yield from (f"{name} {size} {changed_ns}" for name, size, changed_ns in one.run.place.sizes())
 
 
 def _digest(words: Iterator[str]) -> str:

@@ -24,7 +24,7 @@ from headgate.topology_runtime.errors import Conflict, HeadgateError
 
 FOLDER = "analysis"  # holds one folder for each run, beside the runs
 LOCK, DRAFT, ANALYSIS = ".lock", "_draft", "analysis.json"
-PUBLISHED = ("results", "models", "seasons", "plots", "report.html")  # and last ANALYSIS
+PUBLISHED = ("results", "models", "seasons", "plots", "curated", "report.html")  # and last ANALYSIS
 
 
 def default_output(traces: Sequence[str]) -> str:
@@ -158,9 +158,9 @@ def disk_told(to: DataPlace) -> Iterator[None]:
 
 
 def full(to: DataPlace, cause: str) -> HeadgateError:
-    """The error of a disk that takes no more, be it here or in one of Spark's tasks."""
+    """The error of a disk that takes no more."""
     return HeadgateError(
         f"the analysis in {to.path if to.local else to.uri} cannot be written",
-        cause=f"{cause} (there, or in Spark's folder for what does not fit in memory)",
-        hint="make room, or --output DIR on another disk; what was curated is not curated again",
+        cause=f"{cause} (there, or where Spark puts what does not fit in memory)",
+        hint="make room, or --output DIR on another disk",
     )

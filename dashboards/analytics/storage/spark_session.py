@@ -10,14 +10,11 @@ import shutil
 import signal
 import socket
 import sys
-import tempfile
 import threading
-import zipfile
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from headgate.topology_runtime.errors import HeadgateError, Unreachable
@@ -28,8 +25,7 @@ if TYPE_CHECKING:
 
 # ── A session on a Spark Connect server (`--master sc://HOST:15002`): Java is there, here is only what asks
 #
-# The server's own settings (memory, cores) are its own; those that a session may have are set. What Spark's
-# tasks need of headgate is sent along.
+# The server's own settings (memory, cores) are its own; those that a session may have are set.
 
 SCHEME = "sc://"
 PORT = 15002
@@ -53,8 +49,6 @@ MEMORY = "2g"  # of the driver; with a local master everything runs in it
 LOCAL = "127.0.0.1"
 MOST_SHUFFLES = 64
 STOP_S = 30.0  # for Java to end by itself
-AT_ONCE = 3  # questions to Spark
-CANCEL_S = 0.2  # between two attempts to end what runs
 FULL = "No space left on device"
 
 SETTINGS = {
@@ -69,8 +63,7 @@ SETTINGS = {
     "spark.sql.ansi.enabled": "false",  # x / 0 is null: undefined, as the results have it
 }
 
-QUICK_ROWS = 3_000_000  # of samples: below it Spark takes longer to compile than to work
-QUICK = {
+QUICK = {  # for few rows: Spark takes longer to compile than to work
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
@@ -90,26 +83,6 @@ OF_A_PROCESS = {  # which a session on a server that runs cannot have
     "spark.driver.extraJavaOptions",
     "spark.executor.extraJavaOptions",
 }
-FILES_MOST = 1000  # of a micro-batch
-FOLLOWING = QUICK | {  # turn after turn of a few rows each, for as long as a run lasts
-    # Java's usual collector lets the heap grow to its limit before it collects, and gives nothing back
-    "spark.driver.extraJavaOptions": QUICK["spark.driver.extraJavaOptions"]
-    + " -XX:+UseSerialGC -Xms256m -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40",
-    "spark.cleaner.periodicGC.interval": "1min",  # what no frame needs any more goes once Java has collected
-    "spark.ui.retainedJobs": "20",  # kept for a page that is off
-    "spark.ui.retainedStages": "20",
-    "spark.ui.retainedTasks": "200",
-    "spark.sql.ui.retainedExecutions": "5",
-    "spark.sql.streaming.numRecentProgressUpdates": "1",
-    "spark.sql.codegen.cache.maxEntries": "1000",
-    # more files than these are looked up by a job with a task for each
-    "spark.sql.sources.parallelPartitionDiscovery.threshold": str(FILES_MOST),
-}
-COMPILED = {  # which a session may be told while it lasts: for turns of many rows
-    "spark.sql.codegen.wholeStage": "true",
-    "spark.sql.codegen.factoryMode": "FALLBACK",
-}
-COMPILED_ROWS_S = 3_000  # of samples a second, from which on compiling costs less than it saves
 
 
 @contextmanager
@@ -142,11 +115,8 @@ def session(master: str, memory: str, log: Path, more: Mapping[str, str] = {}) -
             _interrupts_raise()
         try:
             spark.sparkContext.setLogLevel("ERROR")
-            with tempfile.TemporaryDirectory(prefix="headgate-") as folder:
-                if not master.startswith("local"):
-                    spark.sparkContext.addPyFile(str(packed(Path(folder))))
-                with _failures(log):
-                    yield spark
+            with _failures(log):
+                yield spark
         finally:
             _stop(spark)
 
@@ -164,13 +134,12 @@ def _connected(master: str, log: Path, more: Mapping[str, str]) -> Iterator[Spar
     from pyspark.sql import SparkSession
 
     log.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix="headgate-") as folder, _failures(log):
+    with _failures(log):
         spark = SparkSession.builder.remote(master).create()
         try:
             for key, value in (SETTINGS | dict(more)).items():
                 if key not in OF_A_PROCESS:
                     spark.conf.set(key, value)
-            spark.addArtifacts(str(packed(Path(folder))), pyfile=True)
             yield spark
         finally:
             with suppress(Exception):  # a server that is gone holds no session
@@ -238,69 +207,20 @@ def _failures(log: Path) -> Iterator[None]:
     except (Py4JError, PySparkException) as error:
         if FULL in str(error):
             raise OSError(errno.ENOSPC, FULL) from error
-        lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-        caused = [line for line in lines if line.startswith("Caused by:")]
-        cause = (caused or lines or [type(error).__name__])[-1 if caused else 0]
-        raise HeadgateError("Spark failed", cause=cause, hint=f"more in {log}, or with --debug") from error
+        hint = f"more in {log}, or with --debug"
+        raise HeadgateError("Spark failed", cause=cause_of(error), hint=hint) from error
 
 
-def side_by_side(spark: SparkSession, works: Iterable[Callable[[], None]]) -> None:
-    """All of them, a few at once: Spark plans one while another is worked at. What one raises ends the others."""
-    with ThreadPoolExecutor(AT_ONCE) as pool:
-        waiting = [pool.submit(work) for work in works]
-        try:
-            for each in waiting:
-                each.result()
-        except BaseException:
-            for each in waiting:
-                each.cancel()
-            while any(each.running() for each in waiting):
-                end_all(spark)
-                wait(waiting, CANCEL_S)
-            raise
+def cause_of(error: Exception) -> str:
+    """What of it was first, in a line."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    caused = [line for line in lines if line.startswith("Caused by:")]
+    return (caused or lines or [type(error).__name__])[-1 if caused else 0]
 
 
-def in_tasks(
-    spark: SparkSession, function: Callable[[Any], Any], works: Sequence[Any], kind: str
-) -> list[Any]:
-    """What the function makes of each, a task of Spark's for each; `kind`: of that, as Spark writes types. Tasks begin
-    in order, and what they make is small."""
-    if not works:
-        return []
-    from pyspark.sql import functions as f
-
-    def do(number: int) -> Any:
-        return function(works[number])
-
-    # a plain function of Python: one over Arrow batches makes PySpark ask for pandas
-    done = f.udf(do, kind, useArrow=False).asNondeterministic()
-    found = spark.range(0, len(works), 1, len(works)).select("id", done("id").alias("done")).collect()
-    by_number = {row["id"]: row["done"] for row in found}
-    return [by_number[number] for number in range(len(works))]
-
-
-def end_all(spark: SparkSession) -> None:
-    """What runs in the session ends."""
-    if type(spark).__module__.startswith("pyspark.sql.connect"):
-        spark.interruptAll()
-    else:
-        spark.sparkContext.cancelAllJobs()
-
-
-def tasks_running() -> tuple[int, int] | None:
-    """(done, of) the tasks of the stages that Spark is at; None while it is at none."""
-    from pyspark import SparkContext
-
-    context = SparkContext._active_spark_context
-    if context is None:
-        return None
-    try:
-        tracker = context.statusTracker()
-        stages = [tracker.getStageInfo(stage) for stage in tracker.getActiveStageIds()]
-    except Exception:  # it ends just now
-        return None
-    known = [stage for stage in stages if stage is not None]
-    return (sum(s.numCompletedTasks for s in known), sum(s.numTasks for s in known)) if known else None
+def tuned(few: bool) -> dict[str, str]:
+    """Settings of Spark, by how much there is to do."""
+    return QUICK if few else LARGE
 
 
 def _stop(spark: SparkSession) -> None:
@@ -357,26 +277,6 @@ def _by_master(master: str) -> dict[str, str]:
     if LOCAL in master or "localhost" in master:
         return {"spark.driver.bindAddress": LOCAL, "spark.driver.host": LOCAL}
     return {"spark.sql.shuffle.partitions": str(MOST_SHUFFLES)}
-
-
-def packed(folder: Path) -> Path:
-    """What Spark's tasks import of headgate, for machines on which it is not installed."""
-    root = Path(__file__).parents[3]
-    file = folder / "headgate.zip"
-    analytics = Path(__file__).parents[1]
-    names = [
-        "__init__.py",
-        "dashboards/__init__.py",
-        "topology_runtime/__init__.py",
-        "topology_runtime/errors.py",
-        "topology_runtime/wording.py",
-    ]
-    names += [f"topology_runtime/traces/{name}.py" for name in ("__init__", "arrow_schema", "trace_tables")]
-    names += [path.relative_to(root).as_posix() for path in sorted(analytics.rglob("*.py"))]
-    with zipfile.ZipFile(file, "w") as packed:
-        for name in names:
-            packed.write(root / name, f"headgate/{name}")
-    return file
 
 
 @contextmanager

@@ -184,7 +184,7 @@ Rows = Sequence[Mapping[str, Any]]
 
 
 def analysed(traces: Sequence[Path], to: Path, tell: Any) -> tuple[Rows, Rows]:
-    """The steps of these runs, and what slots used in them, by the Spark pipeline."""
+    """The steps of these runs, and what slots used in them, by `headgate analyze`."""
     from headgate.dashboards.analytics.analysis_pipeline import AnalysisSettings, run
 
     run([str(trace) for trace in traces], to, AnalysisSettings(), tell)

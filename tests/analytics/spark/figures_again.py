@@ -183,7 +183,8 @@ class RunFiles:
             most = max(row["windows"] for row in rows)
             rows = [r for r in rows if r["windows"] >= 0.2 * most and (r["taken_tps"] > 0 or r["grows"])]
             order = sorted(
-                rows, key=lambda r: (-r["grows"], -r["load"], -r["cpu_s"], r["task"], r["vm"], r["slot"])
+                rows,
+                key=lambda r: (-r["grows"], -round(r["load"], 9), -r["cpu_s"], r["task"], r["vm"], r["slot"]),
             )
             found[epoch] = order[:3]
         return found

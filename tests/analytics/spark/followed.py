@@ -21,7 +21,7 @@ HEADGATE = [sys.executable, "-P", "-m", "headgate"]
 
 
 def command(*words: object) -> list[str]:
-    return [*HEADGATE, "analyze", *map(str, words), "--master", "local[2]", "-o", "json"]
+    return [*HEADGATE, "analyze", *map(str, words), "-o", "json"]
 
 
 class Follow:
@@ -56,7 +56,7 @@ class Follow:
         return code, words
 
     def kill(self, number: int) -> None:
-        """Its whole group; returns when Java is gone too."""
+        """Its whole group; returns when all of it is gone."""
         below = psutil.Process(self.process.pid).children(recursive=True)
         os.killpg(self.process.pid, number)
         assert psutil.wait_procs(below, 20)[1] == []

@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pyarrow.parquet as pq
 import pytest
 
 from headgate.controller.files.season_files import read_season
@@ -25,19 +24,6 @@ VIEWS = (
     {"now": "2027-01-15T08:00:09Z", "patch": {"tuples": {"acked": 50}, "events": {
         "7": {"time": "2027-01-15T08:00:07Z", "kind": "vm_lost", "text": "vm2 is silent", "epoch": 1}}}},
 )  # fmt: skip
-CURATE = """
-import sys
-from pathlib import Path
-from headgate.dashboards.analytics.storage import trace_runs, spark_session as spark
-from headgate.dashboards.analytics.curation.curated_tables import curate
-from headgate.dashboards.analytics.storage.data_folders import place
-from headgate.dashboards.analytics.curation.trace_segments import judged
-
-traces, curated, log = sys.argv[1:]
-found = [(run, judged(run)[0]) for run in trace_runs.find([traces])[0]]
-with spark.session("local[2]", spark.MEMORY, Path(log), spark.QUICK) as session:
-    print(curate(session, place(curated), [one for one in found if one[1]]).rows["samples"])
-"""
 
 
 def headgate(*arguments, env=None):
@@ -70,10 +56,11 @@ def made(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def analysed(java, made):
-    """(the analysis, its folder, the process)."""
+def analysed(made):
+    """(the analysis, its folder, the process), where no Java is to be found."""
     output = made[0].parent / "out"
-    done = headgate("analyze", made[0], "--output", output, "-o", "json", "--master", "local[2]", env=java)
+    nowhere = {"PATH": str(made[0]), "JAVA_HOME": ""}
+    done = headgate("analyze", made[0], "--output", output, "-o", "json", env=nowhere)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout), output, done
 
@@ -200,25 +187,6 @@ def test_only_the_data_is_on_stdout(analysed):
     assert all(line.startswith("analyze: ") for line in lines), lines
 
 
-def test_again_it_curates_only_what_is_new_and_spark_is_not_heard(made, analysed, tmp_path):
-    """With one more segment, the old parts of other days and tables stay as they are."""
-    output = analysed[1]
-    folder = made[0] / "made" / "run-1" / "samples"
-    before = {p: p.stat().st_mtime_ns for p in (output / "curated").rglob("part-*.parquet")}
-    last = max(folder.glob("[1-8]*.parquet"))
-    table = pq.read_table(last)
-    held = pq.read_table(last).slice(0, 100)
-    number = int(last.stem.partition("-")[2]) + 1
-    pq.write_table(held, last.with_name(f"{last.stem.partition('-')[0]}-{number:09d}.parquet"))
-    words = [sys.executable, "-P", "-c", CURATE, made[0], output / "curated", tmp_path / "spark.log"]
-    done = subprocess.run([*map(str, words)], capture_output=True, text=True, timeout=LIMIT_S)
-    assert (done.returncode, done.stderr) == (0, "") and (tmp_path / "spark.log").stat().st_size > 0
-    assert int(done.stdout) == analysed[0]["rows"] + 100
-    assert table.num_rows >= 100
-    after = {p: p.stat().st_mtime_ns for p in (output / "curated").rglob("part-*.parquet")}
-    assert {p for p in before.items() if p[0].parts[-5] != "samples"} <= set(after.items())
-
-
 def test_strict_stops_with_3_and_lists_everything(made, tmp_path):
     done = headgate("analyze", made[0], "--output", tmp_path / "out", "--set", "strict=yes")
     assert done.returncode == 3
@@ -226,21 +194,21 @@ def test_strict_stops_with_3_and_lists_everything(made, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
-def test_without_java_it_says_what_to_install(made, tmp_path):
+def test_spark_without_java_says_what_to_install(spark, made, tmp_path):
     nowhere = {"PATH": str(tmp_path), "JAVA_HOME": ""}
-    done = headgate("analyze", made[0], "--output", tmp_path / "out", env=nowhere)
+    done = headgate("analyze", made[0], "--output", tmp_path / "out", "--master", "local[2]", env=nowhere)
     assert done.returncode == 1
     assert "Java is not installed" in done.stderr
     assert "openjdk" in done.stderr
 
 
-def test_a_run_is_analysed_and_reported_at_once_and_a_report_alone_needs_an_analysis(java, tmp_path):
+def test_a_run_is_analysed_and_reported_at_once_and_a_report_alone_needs_an_analysis(tmp_path):
     truth = generate(tmp_path / "traces", Wanted(12_000, threads=20, slots=8))["runs"][0]
     run = tmp_path / "traces" / "made" / "run-1"
-    refused = headgate("analyze", run, "--report-only", "--report", tmp_path / "run.html", env=java)
+    refused = headgate("analyze", run, "--report-only", "--report", tmp_path / "run.html")
     assert refused.returncode == 3 and f"run `headgate analyze {run}`" in refused.stderr
     assert not (tmp_path / "run.html").exists()
-    done = headgate("analyze", run, "--report", tmp_path / "run.html", "--master", "local[2]", env=java)
+    done = headgate("analyze", run, "--report", tmp_path / "run.html")
     assert done.returncode == 0, done.stderr
     page = (tmp_path / "run.html").read_text("utf-8")
     found = re.search(r'<script type="application/json" id="summary">(.*?)</script>', page)

@@ -4,7 +4,6 @@ What was planted into one of the made ones is found, and nothing in the ten othe
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from figures_again import Row, RunFiles, fit, grouped, mean
 from followed import HEADGATE, command
+from results_compared import differences, results
 
 from headgate.dashboards.analytics.analyze_command import lines_of
 from made_traces.generate_trace import Wanted, generate
@@ -118,14 +118,11 @@ def rename(run: Path, to: Path) -> None:
 class Analysed:
     """The analysis, its result tables, and the runs as their files have them."""
 
-    def __init__(self, traces: Path, output: Path, java: dict[str, str], planted: Row) -> None:
+    def __init__(self, traces: Path, output: Path, more: tuple[str, ...], planted: Row) -> None:
         self.planted = planted
         folders = [traces / "made", *(traces / name for name in RECORDED)]
-        words = command(*folders, "--output", output)
-        environment = {**os.environ, **java}
-        done = subprocess.run(
-            words, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT, env=environment
-        )
+        words = command(*folders, "--output", output, *more)
+        done = subprocess.run(words, capture_output=True, text=True, timeout=LIMIT_S, cwd=ROOT)
         assert done.returncode == 0, done.stderr
         self.told, self._results = json.loads(done.stdout), output / "results"
         heads = [head.parent for folder in folders for head in sorted(folder.rglob("run.json"))]
@@ -137,11 +134,24 @@ class Analysed:
 
 
 @pytest.fixture(scope="module")
-def analysed(java: dict[str, str], tmp_path_factory: pytest.TempPathFactory) -> Analysed:
+def traces(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Row]:
+    """(folder, what was planted)."""
     folder = tmp_path_factory.mktemp("again")
     planted = made(folder)
     recorded(folder)
-    return Analysed(folder, folder / "out", java, planted)
+    return folder, planted
+
+
+@pytest.fixture(scope="module")
+def analysed(traces: tuple[Path, Row]) -> Analysed:
+    folder, planted = traces
+    return Analysed(folder, folder / "out", (), planted)
+
+
+def test_spark_finds_the_same(spark: None, traces: tuple[Path, Row], analysed: Analysed) -> None:
+    folder, planted = traces
+    Analysed(folder, folder / "on-spark", ("--master", "local[2]"), planted)
+    assert list(differences(results(folder / "on-spark"), results(folder / "out"))) == []
 
 
 def same(found: Row, expected: Row, about: object) -> None:

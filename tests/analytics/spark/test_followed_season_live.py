@@ -29,7 +29,7 @@ def offered(run: Path) -> list[float]:
     return [row["offered_tps"] for row in sorted(rows, key=lambda row: row["time"])]
 
 
-def test_a_season_that_was_learned_while_following_is_believed(spark: None, tmp_path: Path) -> None:
+def test_a_season_that_was_learned_while_following_is_believed(tmp_path: Path) -> None:
     wanted = Wanted(
         SECONDS * THREADS,
         threads=THREADS,

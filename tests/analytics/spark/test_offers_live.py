@@ -105,7 +105,7 @@ class RunWithAWrongModel:
 
 
 @pytest.fixture
-def run(spark: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunWithAWrongModel]:
+def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[RunWithAWrongModel]:
     monkeypatch.chdir(tmp_path)
     found = RunWithAWrongModel(tmp_path)
     yield found
@@ -140,7 +140,7 @@ def at_its_peak(trace: Path) -> tuple[float, float]:
 
 
 def test_a_run_whose_model_promises_too_much_learns_better(run: RunWithAWrongModel, tmp_path: Path) -> None:
-    follow = ["analyze", "--follow", "--master", "local[2]", "--offer", "--controller", "state"]
+    follow = ["analyze", "--follow", "--offer", "--controller", "state"]
     added = ended("keys", "add", "viewer", "eve", "--keys", "state/keys")
     assert added.returncode == 0, added.stderr
     assert (

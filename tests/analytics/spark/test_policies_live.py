@@ -36,14 +36,12 @@ def run(tmp_path: Path) -> Path:
     return found
 
 
-def test_policies_are_ranked_by_what_a_replay_says_of_them(
-    java: dict[str, str], run: Path, tmp_path: Path
-) -> None:
+def test_policies_are_ranked_by_what_a_replay_says_of_them(run: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    command = ["analyze", run, "--output", out, "--master", "local[2]", "-o", "json", "--policy"]
-    unknown = headgate(*command, "nobody+knows", env=java)
+    command = ["analyze", run, "--output", out, "-o", "json", "--policy"]
+    unknown = headgate(*command, "nobody+knows")
     assert unknown.returncode != 0 and "nobody" in unknown.stderr and not (out / "analysis.json").exists()
-    done = headgate(*command, POLICIES, env=java)
+    done = headgate(*command, POLICIES)
     assert done.returncode == 0, done.stderr
     tried: list[dict[str, Any]] = json.loads(done.stdout)["policies_tried"]
     said = headgate("replay", run, "--policy", POLICIES, "-o", "json")
@@ -69,6 +67,6 @@ def test_policies_are_ranked_by_what_a_replay_says_of_them(
         policy in re.sub(r"<script.*?</script>", "", page, flags=re.S) for policy in POLICIES.split(",")
     )
 
-    again = headgate(*command, POLICIES, env=java)
+    again = headgate(*command, POLICIES)
     assert again.returncode == 0 and "nothing has changed" in again.stderr
     assert json.loads(again.stdout)["policies_tried"] == tried
