@@ -162,6 +162,7 @@ Columns = dict[str, Any]  # name → array or list, all of one length
 LATENCY_SAMPLES = (
     20  # rows of `latency` at most per block, sink and source; `tuples` says for how many each stands
 )
+GOLDEN = (5**0.5 - 1) / 2  # multiples of it, modulo 1, fill the unit interval evenly, however many there are
 
 _SECONDS = {
     "cpu_s": "cpu_ns", "run_delay_s": "run_delay_ns", "latency_mean_s": "latency_mean_ns",
@@ -239,7 +240,8 @@ def user_metrics(block: SampleBlock) -> Columns:
 
 
 def latency(block: SampleBlock, arrays: Arrays) -> Columns:
-    """An even sample of the rows that reached a sink: its quantiles, each for as many rows as `tuples` says.
+    """An even sample of the rows that reached a sink: its quantiles, each for as many rows as `tuples` says. Where the
+    first lies differs from block to block, so that over many the sample has the longest too.
 
     `error_s`: half the width of the bucket it comes from."""
     parts = [
@@ -251,7 +253,8 @@ def latency(block: SampleBlock, arrays: Arrays) -> Columns:
 def _sampled(block: SampleBlock, sink: str, source: str, counts: NDArray[np.int64]) -> Columns:
     rows = int(counts.sum())
     n = min(rows, LATENCY_SAMPLES)
-    shares = tuple(((np.arange(n) + 0.5) / n).tolist())
+    first = (0.5 + block.sequence * GOLDEN) % 1 if n < rows else 0.5
+    shares = tuple(((np.arange(n) + first) / n).tolist())
     at_ns = percentiles_ns(counts[None].astype(np.float64), shares)[0]
     bucket = np.clip(np.searchsorted(EDGES_NS, at_ns, side="left") - 1, 0, None)
     return {
