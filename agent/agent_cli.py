@@ -106,13 +106,14 @@ def run(
     from msgspec.structs import replace
 
     from headgate.agent.process import agent_config as c
+    from headgate.topology_runtime.api.cluster import parse_bytes
     from headgate.topology_runtime.platform.addresses import listening
 
     folder = directory or c.default_directory(options["run"], options["vm"])
     config = c.AgentConfig(
-        slot_disk_bytes=c.parse_bytes(slot_disk) if slot_disk else c.default_disk(folder, options["slots"]),
+        slot_disk_bytes=parse_bytes(slot_disk) if slot_disk else c.default_disk(folder, options["slots"]),
         metrics=metrics_at(options),
-        slot_memory_bytes=c.parse_bytes(slot_memory) if slot_memory else c.default_memory(options["slots"]),
+        slot_memory_bytes=parse_bytes(slot_memory) if slot_memory else c.default_memory(options["slots"]),
         at=replace(listening(listen, advertise), port=worker_port or 0),
         directory=folder,
         **options,

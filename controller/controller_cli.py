@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 import msgspec
 
-from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, Vm
+from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, Vm, refuse_small_slots
 from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.rare_settings import WORDS, SettingsCommand, setting, without
 from headgate.topology_runtime.commands.run_settings import run_settings
@@ -280,6 +280,7 @@ def start(options: dict[str, Any]) -> None:
     hold_out()
     if options["owner"]:
         die_with(options["owner"])
+    refuse_small_slots(options["slot_memory"])
     name, initial, keep = options["run_name"], vms_of(options), parse_keep(options["trace_keep"])
     if not NAME.fullmatch(name):
         raise UsageError(f"invalid --run {name!r}: not a name of 1 to 64 letters, digits, '.', '_' and '-'")

@@ -227,4 +227,5 @@ def utc_ns(text: str) -> int:
 def larger_slots(needed_bytes: float) -> str:
     """How to have slots in which so much is not too much, as a user says it."""
     size = math.ceil(1.1 * needed_bytes / (1 << 20)) << 20
-    return f"larger slots: `up --set slot-memory={size}`, or `slot_memory` in the hosts file"
+    place = "`slot_memory` in the hosts file, `slot_memory_bytes` in a price list"
+    return f"larger slots: `up --set slot-memory={size}`, {place}"

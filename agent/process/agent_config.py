@@ -8,7 +8,7 @@ import re
 
 import msgspec
 
-from headgate.topology_runtime.api.cluster import bandwidth_fault
+from headgate.topology_runtime.api.cluster import SLOT_MEMORY_LEAST, bandwidth_fault
 from headgate.topology_runtime.errors import UsageError
 from headgate.topology_runtime.platform.addresses import ENDPOINT, Listening
 from headgate.topology_runtime.platform.http_options import MetricsAt
@@ -16,9 +16,7 @@ from headgate.topology_runtime.platform.slot_size import PROCESSES_MOST
 
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,31}")
-BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
 SLOTS_MOST = 256  # more slots than that on one VM is a slip of the finger
-SLOT_MEMORY_LEAST = 32 * 1024 * 1024  # below this a Python worker cannot even import what it needs
 SLOT_DISK_LEAST = 1024 * 1024
 OWN, AGENT = "own", "agent"  # whom workers run as: a user of their own, or the agent's; else the name of one
 WORK = "work"  # in the agent's folder, what workers of another user write
@@ -107,16 +105,9 @@ def faults(config: AgentConfig) -> list[str]:
     if config.at.port and config.at.port + config.slots - 1 > 65535:
         found.append(f"--set worker-port: {config.at.port} and {config.slots} slots go beyond 65535")
     if config.slot_memory_bytes < SLOT_MEMORY_LEAST:
-        found.append(f"--slot-memory: {config.slot_memory_bytes} bytes is less than {SLOT_MEMORY_LEAST}")
+        less = f"is less than the {SLOT_MEMORY_LEAST} that a worker takes"
+        found.append(f"--slot-memory: {config.slot_memory_bytes} bytes {less}")
     return found
-
-
-def parse_bytes(text: str) -> int:
-    """`1500000`, `512M`, `1.5G`, `64KiB` in bytes (powers of 1024). Raises UsageError."""
-    match = BYTES.fullmatch(text.strip())
-    if match is None:
-        raise UsageError(f"{text!r} is not an amount of memory", hint="say for example 512M or 1.5G")
-    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
 
 
 def default_memory(slots: int) -> int:

@@ -79,8 +79,15 @@ def placed(request: PlanRequest, room: Room) -> Iterator[tuple[Allocation, Place
 
 
 def _counted_otherwise(request: PlanRequest, room: Room) -> Iterator[tuple[Allocation, Placement]]:
-    """Of VMs of several speeds, for mappers that go by what each thread needs: MBA gives every bundle a whole slot, of
-    the slowest there are, which are too many where some are faster."""
+    for allocation, there in _other_counts(request, room):
+        with suppress(Infeasible):
+            yield allocation, placement_in(request, allocation, there)
+
+
+def _other_counts(request: PlanRequest, room: Room) -> Iterator[tuple[Allocation, Room]]:
+    """(an allocation that the slots suffice for, where to put it): of VMs of several speeds, for mappers that go by
+    what each thread needs. MBA gives every bundle a whole slot, of the slowest there are, which are too many where some
+    are faster."""
     if ALLOCATORS[request.allocator].reserves != "bundles" or MAPPERS[request.mapper].wants == "bundles":
         return
     names = model_names(request.topology)
@@ -96,17 +103,18 @@ def _counted_otherwise(request: PlanRequest, room: Room) -> Iterator[tuple[Alloc
             (as_alike(usual, request.topology, request.models, within), alike),
         ):
             if allocation is not None and allocation.slots <= slots:
-                with suppress(Infeasible):
-                    yield allocation, placement_in(request, allocation, there)
+                yield allocation, there
 
 
 def allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
-    """Its allocation; None when ρ is more than `usable`."""
+    """An allocation of it; None when ρ is more than `usable`, however it is counted."""
     try:
         allocation = allocated(request)
     except Infeasible:  # a task of one thread cannot carry its rate
         return None
-    return allocation if allocation.slots <= usable else None
+    if allocation.slots <= usable:
+        return allocation
+    return next((other for other, _ in _other_counts(request, room_of(request))), None)
 
 
 def slot_speeds(room: Room) -> list[tuple[float, int]]:

@@ -143,7 +143,9 @@ def _plan_acquiring(request: PlanRequest, sizes: Sequence[Vm], acquire: Acquire)
     check(request)
     if not sizes:
         raise InvalidInput("no VM size to acquire")
-    allocation = allocated(request, min(size.speed for size in sizes))
+    slowest = min(size.speed for size in sizes)
+    alike = tuple(replace(size, speed=slowest) for size in sizes)  # which are faster is not known yet
+    allocation = allocated(replace(request, may_add=alike), slowest)
     if allocation.slots > MOST_SLOTS:
         what = (
             f"no plan for {significant(request.rate_tps, 6)} rows/s has at most {counted(MOST_SLOTS, 'slot')}"
@@ -256,8 +258,7 @@ def carrying_plan(request: PlanRequest) -> tuple[Plan, str]:
     """(the plan, ""), or the one that carries most and why it is less. Raises Infeasible as `make_plan`."""
     best = make_plan(request)
     enough_tps = ENOUGH * request.rate_tps
-    counted = (request.allocator, request.mapper) == COUNTED or request.sure is not None
-    if counted or best.prediction.rate_tps >= enough_tps:
+    if request.sure is not None or best.prediction.rate_tps >= enough_tps:
         return best, ""
     for step in range(1, TRIES + 1):
         try:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from headgate.controller.models.plans import PlanLatency
 from headgate.controller.plan.latency_limit import plan_within
-from headgate.topology_runtime.errors import Infeasible, InvalidInput
+from headgate.controller.planning_commands.plan_request import NearestTold
+from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.wording import significant
 
 if TYPE_CHECKING:
@@ -28,7 +29,7 @@ def within(question: PlanWanted, p95_ms: float) -> tuple[Plan, str]:
         )
     if found.kept:
         return found.plan, found.less
-    raise Infeasible(
+    raise NearestTold(
         f"no plan for {significant(found.plan.rate_tps, 6)} rows/s keeps a p95 of {significant(p95_ms, 3)} ms",
         cause=found.nearest,
         hint=f"--p95 {significant(found.latency.rows.p95_ms * 1.01, 3)}ms, or quicker tasks",

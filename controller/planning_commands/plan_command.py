@@ -28,7 +28,7 @@ from headgate.controller.planning_commands.planning_options import (
 from headgate.topology_runtime.commands.number_options import Duration, Number
 from headgate.topology_runtime.commands.output import Format, emit, format_options, write_table
 from headgate.topology_runtime.commands.rare_settings import SET, SettingsCommand, setting
-from headgate.topology_runtime.errors import InvalidInput, UsageError
+from headgate.topology_runtime.errors import Infeasible, InvalidInput, UsageError
 from headgate.topology_runtime.wording import significant
 
 if TYPE_CHECKING:
@@ -297,6 +297,7 @@ def answered(
     """(the plan, the plan of the file `base` that it is to replace or None, why it is for less than asked or "").
     p95_ms: so long 95 of 100 rows may take."""
     from headgate.controller.files.planning_inputs import read_base
+    from headgate.controller.planning_commands.latency_limit import within
     from headgate.controller.planning_commands.plan_changes import based_on
     from headgate.controller.planning_commands.plan_request import check
 
@@ -305,12 +306,10 @@ def answered(
         question = question.beside(before)
         if p95_ms is None and (stays := question.as_it_is(before)) is not None:
             return stays, before, ""
-    if p95_ms is None:
-        found, less = question.plan_or_best()
-    else:
-        from headgate.controller.planning_commands.latency_limit import within
-
-        found, less = within(question, p95_ms)
+    try:
+        found, less = question.plan_or_best() if p95_ms is None else within(question, p95_ms)
+    except Infeasible as error:
+        raise question.with_nearest(error) from error
     if before is not None:
         if p95_ms is None:
             found = question.moving_least(found, before)
@@ -447,7 +446,7 @@ def answer_explanation(output: Format, options: Options) -> None:
     if options["rate"] is None:
         raise UsageError("no input rate given", hint="add --rate 100: the plan for it is explained")
     question = asked(options)
-    found, less = question.plan_or_best()
+    found, _, less = answered(question, None)
     draw(found, question, options["plot"])
     document = explanation(question, found)
     warn(question, unmeasured(question), less)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -26,8 +28,13 @@ if TYPE_CHECKING:
     from headgate.topology_runtime.api.topology import Topology
 
 LESS, LESS_MOST = 0.9, 100  # steps by which a rate is lowered until a plan fits, and how many
+STEP, STEPS = 0.995, 2760  # the same where the nearest is told: down to a millionth
 CENT = 1e-6  # USD: sums of prices that differ by less are equal
 NEXT_TO_NOTHING = 1e-6  # of the rate asked for: a plan for less carries nothing
+
+
+class NearestTold(Infeasible):
+    """Its hint says the nearest that can be met."""
 
 
 @dataclass(frozen=True)
@@ -118,6 +125,58 @@ class PlanWanted:
                 raise
             return found, error.cause or "; ".join(error.faults) or error.what
 
+    def with_nearest(self, error: Infeasible) -> Infeasible:
+        """The same with the highest rate that a plan fits, where it says no nearest limit yet."""
+        if isinstance(error, NearestTold) or self.step_tps is not None:
+            return error
+        rate_tps, by = self._nearest()
+        if not rate_tps:
+            return self._at_no_rate(error)
+        more = f"; {error.hint}" if error.hint else ""
+        hint = f"a plan for {significant(rate_tps)} rows/s fits{by}{more}"
+        return NearestTold(error.what, cause=error.cause, faults=error.faults, hint=hint)
+
+    def _at_no_rate(self, error: Infeasible) -> Infeasible:
+        """The same with what hinders any rate, where that is something else."""
+        least = msgspec.structs.replace(self.request, rate_tps=self.request.rate_tps * NEXT_TO_NOTHING)
+        try:
+            replace(self, request=least).plan()
+        except Infeasible as never:
+            why = never.cause or "; ".join(never.faults) or never.what
+            if why != (error.cause or "; ".join(error.faults) or error.what):
+                cause = f"{error.cause or error.what}; no rate fits: {why}"
+                return NearestTold(error.what, cause=cause, faults=error.faults, hint="other VMs, or larger ones")
+        return error
+
+    def _nearest(self) -> tuple[float, str]:
+        """(the highest rate up to the one asked for that a plan fits, within half a percent, or 0; by what, where that
+        is another scheduler: one that searches long takes no more slots than it)."""
+        from headgate.controller.plan.planner import COUNTED
+        from headgate.controller.plan.schedulers import ALLOCATORS, MAPPERS
+
+        asked, by = self, ""
+        if ALLOCATORS[self.request.allocator].slow or MAPPERS[self.request.mapper].slow:
+            quick = msgspec.structs.replace(self.request, allocator=COUNTED[0], mapper=COUNTED[1])
+            asked, by = replace(self, request=quick), f" by {'+'.join(COUNTED)}"
+        if asked.acquire is None and asked.request.sure is None:
+            return asked._carried_by(asked.request.vms, asked.request.rate_tps), by
+        return asked._fitting_at_most(), by
+
+    def _fitting_at_most(self) -> float:
+        """As `_carried_by`, of plans on VMs that are acquired, or that are to be sure."""
+        rates = [_told(self.request.rate_tps * STEP**step) for step in range(STEPS + 1)]
+
+        def fits(rate_tps: float) -> bool:
+            try:
+                replace(self, request=msgspec.structs.replace(self.request, rate_tps=rate_tps)).plan()
+            except Infeasible:
+                return False
+            return True
+
+        if not fits(rates[-1]):
+            return 0.0
+        return rates[bisect_left(rates, True, key=fits)]
+
     def _acquired_for_less(self) -> Plan | None:
         for step in range(1, LESS_MOST):
             less = msgspec.structs.replace(self.request, rate_tps=self.request.rate_tps * LESS**step)
@@ -144,12 +203,14 @@ class PlanWanted:
         vms = self._affordable(plan, cap)
         rate_tps = self._carried_by(vms, plan.rate_tps)
         slots, cost = counted(sum(vm.slots for vm in vms), "slot"), usd_per_hour(vms)
-        fits = f"{slots} for ${cost:g} carry about {significant(rate_tps)} rows/s" if rate_tps else ""
-        return Infeasible(
+        fits = f"{slots} for ${cost:g} carry about {significant(rate_tps)} rows/s"
+        least = min(vm.usd_per_hour for vm in (self.sizes if self.acquire is not None else plan.vms))
+        none = f"no rate fits the cap, one VM costs ${least:g}" if not vms else "no rate fits the cap"
+        return NearestTold(
             f"a plan for {significant(plan.rate_tps, 6)} rows/s costs ${usd_per_hour(plan.vms):g} per hour, "
             f"more than the ${cap:g} allowed",
             cause=f"it needs {counted(plan.slots.total, 'slot')} on {counted(len(plan.vms), 'VM')}",
-            hint=f"allow more, or plan for less: {fits or 'no rate fits the cap'}",
+            hint=f"allow more, or plan for less: {fits if rate_tps else none}",
         )
 
     def _narrow(self, error: NarrowLinks) -> Infeasible:
@@ -171,7 +232,7 @@ class PlanWanted:
                 continue
             fits.append(f"--mapper {name} fits at this rate")
             break
-        return Infeasible(
+        return NearestTold(
             error.what,
             faults=error.faults,
             hint=", ".join(fits) or "give VMs wider links, or fewer and larger VMs",
@@ -194,16 +255,29 @@ class PlanWanted:
         return self.acquire(count, self.sizes) if count else ()
 
     def _carried_by(self, vms: tuple[Vm, ...], rate_tps: float) -> float:
-        """The highest rate up to `rate_tps` that these VMs carry, within half a percent; 0: none."""
+        """The highest rate up to `rate_tps` that these VMs carry, within half a percent and as it is said; 0: none."""
         from headgate.controller.plan.planner import best_plan
 
-        if not vms:
-            return 0.0
-        try:
-            plan = best_plan(msgspec.structs.replace(self.request, vms=vms, rate_tps=rate_tps))
-        except Infeasible:
-            return 0.0
-        return plan.rate_tps if plan.rate_tps > rate_tps * NEXT_TO_NOTHING else 0.0
+        least_tps, told_tps = rate_tps * NEXT_TO_NOTHING, rate_tps
+        while vms:
+            try:
+                found = best_plan(msgspec.structs.replace(self.request, vms=vms, rate_tps=told_tps)).rate_tps
+            except Infeasible:
+                return 0.0
+            if found <= least_tps:
+                return 0.0
+            if _told(found) == told_tps:
+                return told_tps
+            told_tps = _told(found)
+        return 0.0
+
+
+def _told(rate_tps: float) -> float:
+    """The rate as it is said, in four digits, and no more than it is."""
+    if rate_tps <= 0:
+        return 0.0
+    digits = 3 - math.floor(math.log10(rate_tps))
+    return math.floor(round(rate_tps * 10.0**digits, 6)) / 10.0**digits
 
 
 def check(plan: Plan, topology: Topology, models: Mapping[str, Model]) -> None:

@@ -9,7 +9,14 @@ from typing import Any
 
 import msgspec
 
-from headgate.topology_runtime.api.cluster import SLOT_CORES, bandwidth_fault
+from headgate.topology_runtime.api.cluster import (
+    MIB,
+    SLOT_CORES,
+    SLOT_MEMORY_LEAST,
+    bandwidth_fault,
+    parse_bytes,
+)
+from headgate.topology_runtime.errors import UsageError
 from headgate.topology_runtime.platform.addresses import LOOPBACK
 from headgate.topology_runtime.wording import NAME, Suggestions, shown
 
@@ -131,6 +138,15 @@ def _link(value: Any) -> str | None:
     return None if fault is None else fault.removeprefix("expected ")
 
 
+def _slot_memory(value: Any) -> str | None:
+    try:
+        enough = isinstance(value, str) and parse_bytes(value) >= SLOT_MEMORY_LEAST
+    except UsageError:
+        enough = False
+    least = f"{SLOT_MEMORY_LEAST // MIB}M for a worker"
+    return None if enough else f"an amount of memory, for example 512M, at least {least}"
+
+
 def _flag(value: Any) -> str | None:
     return None if isinstance(value, bool) else "true or false"
 
@@ -145,7 +161,7 @@ _REACHED: dict[str, Judge] = {
 _SIZED: dict[str, Judge] = {
     "slots": _whole(1, SLOTS_MOST),
     "slot_cores": _number(0, 1, True),
-    "slot_memory": _text(re.compile(r"\d+(\.\d+)?\s*[KMGT]?(i?B)?"), "an amount of memory, for example 512M"),
+    "slot_memory": _slot_memory,
     "workers_as": _text(WHOSE, "own, agent or a user of the host"),
 }
 _HOST = _text(HOST, f"a host's name or address, or {LOCAL}")

@@ -62,7 +62,7 @@ PLAIN = (  # no settings here
     type=Number(),
     help=f"Cores of a slot, at most 1 [{SLOT_CORES:g}].",
 )
-@setting("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
+@setting("--slot-memory", "slot_memory_bytes", type=click.IntRange(1), default=SLOT_MEMORY_BYTES,
               show_default=True, metavar="BYTES", help="Memory of a slot.")  # fmt: skip
 @setting("--workers-as", default="agent", metavar="own|agent|USER",
               help="As root: whom tasks run as, a user of their own, you, or another [agent: you].")  # fmt: skip

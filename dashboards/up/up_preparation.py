@@ -22,7 +22,7 @@ import msgspec
 from headgate.dashboards.runs.open_windows import open_tasks
 from headgate.dashboards.runs.run_places import HOST, RUNS, Places, fault_of, free_ports
 from headgate.dashboards.runs.up_settings import UpSettings
-from headgate.topology_runtime.api.cluster import SLOT_CORES
+from headgate.topology_runtime.api.cluster import SLOT_CORES, refuse_small_slots
 from headgate.topology_runtime.api.topology import Task, Topology, document_of
 from headgate.topology_runtime.commands.output import Bars
 from headgate.topology_runtime.commands.rare_settings import setting_words
@@ -126,8 +126,9 @@ def _replaced(topology: Topology, source: Task, path: str) -> Topology:
     return msgspec.structs.replace(topology, tasks=tasks)
 
 
-def check_files(settings: UpSettings) -> None:
-    """Whatever is wrong with what was named, before anything starts. Raises InvalidInput, UsageError."""
+def check_settings(settings: UpSettings) -> None:
+    """Whatever is wrong with what was named, before anything starts. Raises InvalidInput, UsageError, Infeasible."""
+    refuse_small_slots(settings.slot_memory_bytes)
     if settings.rates is not None:
         rates.read(settings.rates, 1.0, settings.time_scale or 1.0)
     for option, file in {"--plan": settings.plan, "--set season": settings.season}.items():

@@ -27,7 +27,7 @@ from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.up_preparation import (
     SUMMARY,
     Work,
-    check_files,
+    check_settings,
     demo_scaled,
     go_to,
     hold,
@@ -262,7 +262,7 @@ def run_up(settings: UpSettings, output: Format) -> None:
     """Raises what went wrong; leaves nothing but traces, and the state of a run that failed."""
     places = places_of(settings)
     shown = screen(settings.ends_after_s)
-    check_files(settings)
+    check_settings(settings)
     places.make()
     hold(places.state)
     with Interrupts() as interrupts:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from headgate.agent.agent_cli import run
 from headgate.agent.process import agent_config as c
 from headgate.agent.process import agent_doctor, agent_startup
+from headgate.topology_runtime.api.cluster import parse_bytes
 from headgate.topology_runtime.errors import Conflict, HeadgateError, UsageError
 from headgate.topology_runtime.platform.disk import DiskTroubles
 from headgate.topology_runtime.platform.process_logs import KEPT_BYTES, open_log
@@ -56,13 +57,13 @@ def test_an_endpoint_is_host_and_port_and_cores_are_a_share_of_one(option: str, 
     [("1500000", 1_500_000), ("512M", 512 << 20), ("1.5g", 3 << 29), ("64 KiB", 65_536), ("2T", 2 << 40)],
 )
 def test_amounts_of_memory(text: str, want: int) -> None:
-    assert c.parse_bytes(text) == want
+    assert parse_bytes(text) == want
 
 
 @pytest.mark.parametrize("text", ["", "lots", "-5M", "5X", "1e9", "0x10"])
 def test_what_is_no_amount_of_memory_is_refused(text: str) -> None:
     with pytest.raises(UsageError):
-        c.parse_bytes(text)
+        parse_bytes(text)
 
 
 def test_the_command_refuses_before_it_starts_anything(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from headgate.dashboards.runs.up_settings import (
 from headgate.dashboards.up.up_preparation import (
     Work,
     check_input,
+    check_settings,
     demo_scaled,
     keep,
     latest,
@@ -37,7 +38,13 @@ from headgate.dashboards.up.up_preparation import (
     with_input,
 )
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology, document_of
-from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput, UsageError
+from headgate.topology_runtime.errors import (
+    Conflict,
+    HeadgateError,
+    Infeasible,
+    InvalidInput,
+    UsageError,
+)
 from headgate.topology_runtime.rates.offered_rates import FIRST_ARRIVALS_TPS, read, words_of
 from headgate.topology_runtime.tasks import demo
 
@@ -66,6 +73,13 @@ def test_everything_that_does_not_go_together_is_listed_at_once():
     with pytest.raises(UsageError) as refused:
         check(wrong)
     assert len(refused.value.faults) == 3
+
+
+def test_slots_smaller_than_a_worker_are_refused_before_anything_starts():
+    with pytest.raises(Infeasible) as refused:
+        check_settings(UpSettings(slot_memory_bytes=32 << 20))
+    assert refused.value.what == "a slot has 32 MiB of memory, a worker without tasks takes 34"
+    check_settings(UpSettings(slot_memory_bytes=34 << 20))
 
 
 def test_only_the_demo_may_grow_by_itself():

@@ -111,12 +111,14 @@ def test_a_link_that_cannot_be_is_told_by_its_place(link: str):
 
 
 def test_all_faults_are_told_at_once_each_with_its_place():
-    text = SMALL.replace("slots = 2", 'slots = 0\nslotz = 1\ndirectry = "x"').replace("vm2", "vm1")
+    text = SMALL.replace("slots = 2", 'slots = 0\nslotz = 1\ndirectry = "x"\nslot_memory = "32M"')
+    text = text.replace("vm2", "vm1")
     text = text.replace('"10.0.0.12"', '"10.0.0.11"').replace("usd_per_hour = 1", "usd_per_hour = nan")
     assert faults_of(text) == [
         "defaults.slots: expected a whole number from 1 to 256, got 0",
         "defaults.slotz: unknown key; did you mean 'slots'?",
         "defaults.directry: unknown key; did you mean 'directory'?",
+        "defaults.slot_memory: expected an amount of memory, for example 512M, at least 34M for a worker, got '32M'",
         "vm[0].usd_per_hour: expected a number from 0 to 100000, got nan",
         "vm[1].name: 'vm1' is there twice, also as vm[0]",
         "vm[1].host: '10.0.0.11' is there twice, also as vm[0]",

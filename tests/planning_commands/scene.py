@@ -62,7 +62,7 @@ class Scene:
         assert ended == code, captured.err
         assert "Traceback" not in captured.err
         if code:
-            assert captured.out == "" and captured.err.startswith("error[HG-"), captured.out
+            assert captured.out == "" and "error[HG-" in captured.err, captured.out
         return str(captured.out)
 
     def plan(self, *words: str, code: int = 0) -> dict[str, Any]:

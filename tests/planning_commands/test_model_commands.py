@@ -300,3 +300,8 @@ def test_a_run_without_models_and_a_file_that_is_no_json_are_faults(scene):
             "model", "import", str(scene.folder / name), "--output", str(scene.folder / "t"), code=3
         )
         assert fault in scene.err
+
+
+def test_no_task_is_measured_in_a_slot_smaller_than_a_worker(scene):
+    scene.headgate("model", "profile", "flow.py:score", "--set", "slot-memory=33554432", code=4)
+    assert "a slot has 32 MiB of memory, a worker without tasks takes 34" in scene.err

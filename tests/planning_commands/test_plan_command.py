@@ -91,6 +91,46 @@ def test_what_does_not_fit_fixed_vms_ends_4(scene):
     assert "no plan for 1,000 rows/s fits into 2 slots" in scene.err
 
 
+def nearest_told(scene: Scene) -> float:
+    return float(scene.err.split("try: a plan for ")[1].split()[0].replace(",", ""))
+
+
+@pytest.mark.parametrize("vms", ["--vms=1,1", "--vms=1x0.5,2x2", "--slots=3"])
+@pytest.mark.parametrize(
+    "how", [(), ("--mapper", "rsm"), ("--p95", "60s"), ("--sure", "0.9"), ("--planner", "optimal")]
+)
+def test_a_rate_that_does_not_fit_is_told_with_the_highest_that_does(
+    scene: Scene, vms: str, how: tuple[str, ...]
+):
+    scene.run("plan", "--rate", "1234.5678", vms, *how, "-o", "json", code=4)
+    nearest = nearest_told(scene)
+    scene.plan("--rate", str(nearest), vms, *how)
+    if how != ("--planner", "optimal"):  # it is searched for by a quick pair, so it may carry more
+        scene.run("plan", "--rate", str(nearest * 1.01), vms, *how, code=4)
+
+
+def test_a_task_of_one_thread_bounds_the_rate_whatever_is_acquired(scene: Scene):
+    alone = [task | ({"exclusive": True} if task["name"] == "parse" else {}) for task in FLOW["tasks"]]
+    scene.topology({**FLOW, "tasks": alone})
+    scene.run("plan", "--rate", "77", code=4)
+    assert "its one thread carries 50 rows/s, not 77" in scene.err
+    nearest = nearest_told(scene)
+    assert 49.7 <= nearest <= 50
+    scene.plan("--rate", str(nearest))
+    scene.run("plan", "--explain", "--rate", "77", code=4)
+    assert nearest_told(scene) == nearest
+
+
+def test_no_rate_is_told_where_none_fits(scene: Scene):
+    """Of memory the nearest is a size of slots."""
+    large = {"points": [{**COUNT[0], "memory": 1.5}], "measured_at": "2026-12-01T00:00:00Z"}
+    scene.write("models/count.json", {"schema": "headgate/model/v1", "task": "count", **large})
+    for vms in ((), ("--slots", "4")):
+        scene.run("plan", "--rate", "10", *vms, code=4)
+        assert "task 'count' holds 5,376 MiB in one thread, a slot has 3,584" in scene.err
+        assert "try: larger slots: `up --set slot-memory=" in scene.err
+
+
 def test_fixed_vms_have_a_speed(scene):
     line = "--rate", "100", "-o", "json"
     usual, fast = scene.plan(*line, "--vms", "8,8"), scene.plan(*line, "--vms", "8x2,8x0.5@r2:1000")
@@ -141,12 +181,12 @@ def test_too_dear_ends_4_and_says_what_fits(scene):
     assert "more than the $0.2 allowed" in scene.err
     assert "2 slots for $0.196 carry about" in scene.err
     said = float(scene.err.split("carry about ")[1].split()[0])
-    assert scene.plan("--rate", str(said * 0.99), "--max-usd-per-hour", "0.2")["usd_per_hour"] <= 0.2
+    assert scene.plan("--rate", str(said), "--max-usd-per-hour", "0.2")["usd_per_hour"] <= 0.2
 
 
 def test_a_cap_that_buys_nothing_says_so(scene):
     scene.run("plan", "--rate", "400", "--max-usd-per-hour", "0.01", code=4)
-    assert "no rate fits the cap" in scene.err
+    assert "no rate fits the cap, one VM costs $0.098" in scene.err
 
 
 def test_fixed_vms_that_are_too_dear(scene):
@@ -289,6 +329,10 @@ def test_prices_of_a_file_of_ones_own(scene):
     plan = scene.plan("--rate", "200", "--prices", str(path))
     assert (sizes(plan), plan["usd_per_hour"]) == ([16], 0.3)
     assert sizes(scene.plan("--rate", "200", "--prices", str(path), "--mix", "exact")) == [1, 1, 1, 1]
+    path.write_text(path.read_text() + "slot_memory_bytes = 33554432\n")
+    scene.run("plan", "--rate", "200", "--prices", str(path), code=4)
+    assert "a slot has 32 MiB of memory, a worker without tasks takes 34" in scene.err
+    assert "`slot_memory_bytes` in a price list" in scene.err
     path.write_text('schema = "headgate/prices/v1"\n[[size]]\nname = "big"\nslots = 0\nusd_per_hour = nan\n')
     scene.run("plan", "--rate", "200", "--prices", str(path), code=3)
     assert "size[0].slots" in scene.err and "size[0].usd_per_hour" in scene.err

@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import math
+import re
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
 
+from headgate.topology_runtime.errors import Infeasible, UsageError
+from headgate.topology_runtime.wording import larger_slots
+
 SLOT_CORES, SLOT_MEMORY_BYTES = 0.5, 512 * 1024**2  # of a slot, unless told otherwise
+MIB = 1 << 20
+SLOT_MEMORY_LEAST = 34 * MIB  # a worker with one thread that keeps nothing holds 33 MiB, as measured
 MOST_MBPS = 1e7  # of a VM's link: ten terabits a second
 MOST_SPEED = 1000.0  # of a VM, as many times what models were measured on
 
@@ -50,3 +57,29 @@ def bandwidth_fault(value: Any) -> str | None:
     if number and math.isfinite(value) and 0 < value <= MOST_MBPS:
         return None
     return f"expected a number of Mbit/s above 0 and at most {MOST_MBPS:g}"
+
+
+BYTES = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(?:i?B)?", re.IGNORECASE)
+
+
+def parse_bytes(text: str) -> int:
+    """`1500000`, `512M`, `1.5G`, `64KiB` in bytes (powers of 1024). Raises UsageError."""
+    match = BYTES.fullmatch(text.strip())
+    if match is None:
+        raise UsageError(f"{text!r} is not an amount of memory", hint="say for example 512M or 1.5G")
+    return int(float(match[1]) * 1024 ** " KMGT".index(match[2].upper() or " "))
+
+
+def refuse_small_slots(size_bytes: float, worker_bytes: float = 0.0, tasks: Mapping[str, float] = {}) -> None:
+    """Raises Infeasible where a slot has no memory for more than its worker: it could only be killed. worker_bytes: of
+    one without tasks, as models say; tasks: bytes that one thread of each holds beside it."""
+    if size_bytes >= SLOT_MEMORY_LEAST and size_bytes > worker_bytes:
+        return
+    needed = max(worker_bytes, SLOT_MEMORY_LEAST)
+    by_task = {name: max(SLOT_MEMORY_LEAST, worker_bytes + held) for name, held in sorted(tasks.items())}
+    raise Infeasible(
+        f"a slot has {size_bytes / MIB:,.0f} MiB of memory, a worker without tasks takes {needed / MIB:,.0f}",
+        cause="its tasks would be killed for want of memory, again and again",
+        faults=[f"task {name!r} needs a slot of {need / MIB:,.0f} MiB" for name, need in by_task.items()],
+        hint=larger_slots(max(needed, *by_task.values(), 0.0)),
+    )

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES
+from headgate.topology_runtime.api.cluster import SLOT_CORES, SLOT_MEMORY_BYTES, refuse_small_slots
 from headgate.topology_runtime.commands.number_options import Number
 from headgate.topology_runtime.commands.output import Bars, Format, emit, format_options
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
@@ -43,7 +43,7 @@ def _counts(context: click.Context, option: click.Parameter, value: str | None) 
 @click.option("--output", "folder", type=click.Path(path_type=Path, file_okay=False), default=Path("models"),
               show_default=True, help="The folder of models to write.")  # fmt: skip
 @click.option("--slot-cores", type=Number(0.01, 1.0), default=SLOT_CORES, show_default=True)
-@setting("--slot-memory", "slot_memory_bytes", type=click.IntRange(1 << 25), default=SLOT_MEMORY_BYTES,
+@setting("--slot-memory", "slot_memory_bytes", type=click.IntRange(1), default=SLOT_MEMORY_BYTES,
               show_default=True, help="Bytes.")  # fmt: skip
 @click.option(
     "--threads", callback=_counts, metavar="1,2,4", help="Only these counts (default: as the curve demands)."
@@ -87,6 +87,7 @@ def profile(tasks: tuple[str, ...], of: str | None, folder: Path, output: Format
 
     if not tasks and of is None:
         raise UsageError("nothing to profile", hint="name a TASK, or --topology TOPOLOGY")
+    refuse_small_slots(options["slot_memory_bytes"])
     began_s = time.monotonic()
     subjects = _subjects(tasks, of, options)
     records = _measured(subjects, folder, options)

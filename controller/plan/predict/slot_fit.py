@@ -16,7 +16,7 @@ from headgate.controller.models.plans import Placement, Plan
 from headgate.controller.models.task_models import BASE, WORKER, Model, ModelSlot, Point, memory
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.controller.plan.predict.state_memory import in_slots
-from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.cluster import Slot, Vm, refuse_small_slots
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible, InvalidInput
 from headgate.topology_runtime.wording import larger_slots
@@ -59,12 +59,14 @@ def memory_of_tasks(topology: Topology, models: Mapping[str, Model], vms: Iterab
     """The fraction of a slot's memory, the smallest one's, that a bare worker leaves to tasks. Raises Infeasible where
     it leaves none."""
     size = min((vm.slot_memory_bytes for vm in vms), default=0)
+    if not size:
+        return 1.0
     worker_bytes = worker_memory(topology, models)
-    if 0 < size <= worker_bytes:
-        slot, worker = size / MIB, worker_bytes / MIB
-        what = f"a slot has {slot:,.0f} MiB of memory, a worker without tasks takes {worker:,.0f}"
-        raise Infeasible(what, hint=larger_slots(worker_bytes))
-    return 1.0 - worker_bytes / size if size else 1.0
+    used = {task.model_name for task in topology.tasks if task.static is None} & models.keys()
+    measured = {name: models[name] for name in used if models[name].measured}
+    tasks = {name: model.points[0].memory * model.slot.memory_bytes for name, model in measured.items()}
+    refuse_small_slots(size, worker_bytes, tasks)
+    return 1.0 - worker_bytes / size
 
 
 def within_memory(topology: Topology, models: Mapping[str, Model], room: float) -> dict[str, Model]:

@@ -25,6 +25,7 @@ from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import Infeasible
+from headgate.topology_runtime.wording import larger_slots
 
 MOST = 0.5  # of a slot's memory is for states, where nobody says how much
 MIB = 1 << 20
@@ -98,7 +99,7 @@ def beside_states(
 ) -> dict[str, Model]:
     """The models with what states take at each point: so many threads hold the part of them that they carry of the
     rows. Points that hold more than `room` are left out. Raises Infeasible where none is left."""
-    rates, found, faults = topology.rates(rate_tps), dict(models), []
+    rates, found, faults, needed = topology.rates(rate_tps), dict(models), [], 0.0
     for task in topology.tasks:
         if not (part := parts.get(task.name, 0.0)) or task.static is not None:
             continue
@@ -110,12 +111,13 @@ def beside_states(
         fit = tuple(point for point in points if point.memory <= room + TOLERANCE)
         if not fit and not model.unmeasured:
             holds = points[0].memory
+            needed = max(needed, (holds + 1.0 - room) * model.slot.memory_bytes)
             faults.append(
                 f"task {task.name!r} and its states hold {holds:.2f} of a slot's memory in one slot"
             )
         found[task.model_name] = replace(model, points=fit or points)
     if faults:
-        raise Infeasible("no slot has the memory that states take", faults=faults, hint="larger slots")
+        raise Infeasible("no slot has the memory that states take", faults=faults, hint=larger_slots(needed))
     return found
 
 

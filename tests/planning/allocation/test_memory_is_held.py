@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import random
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import pytest
 from msgspec.structs import replace
 
+from headgate.controller.core.plan_choice import planned
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import Model, ModelSlot, Point
 from headgate.controller.plan.planner import PlanRequest, best_plan, make_plan, plan_acquiring
 from headgate.controller.plan.predict.slot_fit import fitted
 from headgate.controller.plan.schedulers import MAPPERS, pair_of, pairs
 from headgate.controller.plan.verifier import faults_of
-from headgate.topology_runtime.api.cluster import Slot, Vm
+from headgate.topology_runtime.api.cluster import SLOT_MEMORY_LEAST, Slot, Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
 from headgate.topology_runtime.errors import Infeasible
 
@@ -110,7 +111,41 @@ def test_slots_smaller_than_the_worker_are_refused_with_a_size_that_it_fits_in()
     with pytest.raises(Infeasible) as refused:
         make_plan(replace(request("mba+sam", THREE, 5.0), vms=small))
     assert refused.value.what == "a slot has 40 MiB of memory, a worker without tasks takes 40"
-    assert refused.value.hint is not None and f"slot-memory={44 * MIB}" in refused.value.hint
+    assert refused.value.faults[0] == "task 'join' needs a slot of 240 MiB"
+    assert refused.value.hint is not None and f"slot-memory={264 * MIB}" in refused.value.hint
+
+
+def of_a_paper(model: Model) -> Model:
+    return replace(model, more={})
+
+
+def nothing_known(model: Model) -> Model:
+    return replace(model, more={"unmeasured": True})
+
+
+@pytest.mark.parametrize("known", [of_a_paper, nothing_known])
+@pytest.mark.parametrize(
+    "plan", [make_plan, best_plan, lambda asked: plan_acquiring(asked, asked.vms), planned]
+)
+def test_slots_smaller_than_any_worker_are_refused_whatever_is_known_of_tasks(
+    known: Callable[[Model], Model], plan: Callable[[PlanRequest], object]
+) -> None:
+    """A run with slots of 32 MiB began, and its workers could only be killed."""
+    small = (Vm("vm1", 8, slot_memory_bytes=SLOT_MEMORY_LEAST - 1),)
+    asked = replace(request("mba+sam", [known(model) for model in THREE], 5.0), vms=small)
+    with pytest.raises(Infeasible) as refused:
+        plan(asked)
+    assert refused.value.what == "a slot has 34 MiB of memory, a worker without tasks takes 34"
+    assert refused.value.hint is not None and f"slot-memory={38 * MIB}" in refused.value.hint
+    assert plan(replace(asked, vms=(replace(small[0], slot_memory_bytes=SLOT_MEMORY_LEAST),)))
+
+
+@pytest.mark.parametrize("pair", ["mba+sam", "mba+rsm", "lsa+rsm", "optimal+optimal"])
+def test_acquired_slots_leave_the_worker_its_memory(pair: str) -> None:
+    """Threads were counted for whole slots, so bundles of two had no slot however many were acquired."""
+    look = measured("look", (1, 50.0, 0.2, 250), (2, 100.0, 0.4, 500))
+    plan = plan_acquiring(request(pair, [look], 90.0), (Vm("small", 1, slot_memory_bytes=SLOT),))
+    assert max(held_mib(plan, [look]).values()) <= 512 and plan.prediction.rate_tps >= 90
 
 
 @pytest.mark.parametrize("pair", ["mba+dsm", "mba+topology"])
