@@ -13,6 +13,7 @@ import msgspec
 from headgate.controller.models.plans import Allocation, Placement, Plan, Prediction, TaskAllocation
 from headgate.controller.models.task_models import Model, peak, peak_rate, unknown_tasks
 from headgate.controller.plan.allocators.allocation_rules import lone_tasks
+from headgate.controller.plan.allocators.many_senders import among, senders_of
 from headgate.controller.plan.mappers.free_slots import Room
 from headgate.controller.plan.mappers.sam import SlotChoice, sam
 from headgate.controller.plan.predict.linear_program import TOLERANCE
@@ -84,10 +85,14 @@ def threads_reasons(
     lone = lone_tasks(topology)
     model_of = {task.name: task.model_name for task in topology.tasks}
     models = models_at(models, allocation.slot_speed)
-    return tuple(
-        _threads_reason(task, allocation.allocator, task.task in lone, models.get(model_of[task.task]))
-        for task in allocation.tasks
-    )
+    threads = {task.task: task.threads for task in allocation.tasks}
+    found = []
+    for task in allocation.tasks:
+        model = models.get(model_of[task.task])
+        if model is not None and task.task not in lone:
+            model = among(model, senders_of(topology, task.task, threads))
+        found.append(_threads_reason(task, allocation.allocator, task.task in lone, model))
+    return tuple(found)
 
 
 def _threads_reason(task: TaskAllocation, allocator: str, lone: bool, model: Model | None) -> ThreadsReason:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -50,9 +51,12 @@ __all__ = [
     "takes_time",
 ]
 
+Found = TypeVar("Found")
+
 MOST_SLOTS = 100_000  # that are acquired for one plan
 MANY_TASKS = 60  # whose plan may take a controller long, whatever makes it
 
+FEW = 2  # of VMs of several speeds, before larger strides
 STEP = 0.995  # `best_plan` tries rates this far apart: closer than any model is exact
 STEPS = 4140  # … down to a thousand millionth of the rate asked for
 
@@ -98,7 +102,8 @@ def _planned(request: PlanRequest) -> Plan:
 
 
 def best_plan(request: PlanRequest) -> Plan:
-    """The plan for the highest rate up to `request.rate_tps` that fits, in steps of half a percent.
+    """The plan for the highest rate up to `request.rate_tps` that fits, in steps of half a percent; where many do not,
+    the highest that is found by doubling and halving them.
 
     If not even a thousand millionth fits (tasks of fixed size alone need more than there is), threads go
     round all slots that are left, over capacity. Raises Infeasible only when there is no usable slot, one would
@@ -111,9 +116,14 @@ def best_plan(request: PlanRequest) -> Plan:
         first = bisect_left(
             rates, True, key=lambda rate: allocation_within(replace(least, rate_tps=rate), usable) is not None
         )
-        found = first_plan(request, rates[first:])
+        several = (
+            len({vm.speed for vm in room_of(request).vms}) > 1
+        )  # a rate whose slots suffice fits less often
+        found = _first_found(
+            lambda n: first_plan(request, rates[n : n + 1]), first, STEPS, FEW if several else NEARBY
+        )
         if found is not None:
-            return found
+            return found[1]
     lowest = replace(request, rate_tps=rates[-1], mapper="dsm")
     allocation, room = allocated(lowest), room_of(request)
     placement = MAPPERS["dsm"].place(allocation, room)
@@ -208,15 +218,15 @@ def _counts(request: PlanRequest, allocation: Allocation, sizes: Sequence[Vm]) -
 
 
 def _first_found(
-    attempt: Callable[[int], Placement | None], fewest: int, most: int
-) -> tuple[int, Placement] | None:
+    attempt: Callable[[int], Found | None], fewest: int, most: int, nearby: int = NEARBY
+) -> tuple[int, Found] | None:
     """The first number from `fewest` on for which `attempt` gives something, and what it gives; see
-    `plan_acquiring` for what is first once `NEARBY` numbers gave nothing."""
+    `plan_acquiring` for what is first once `nearby` numbers gave nothing."""
     failed, number = fewest - 1, fewest
     while (found := attempt(number)) is None:
         if number >= most:
             return None
-        stride = 1 if number - fewest < NEARBY else number - fewest
+        stride = 1 if number - fewest < nearby else number - fewest
         failed, number = number, min(most, number + max(stride, fewest // 500))
     while number - failed > 1:
         middle = (failed + number) // 2
@@ -258,7 +268,8 @@ def carrying_plan(request: PlanRequest) -> tuple[Plan, str]:
     """(the plan, ""), or the one that carries most and why it is less. Raises Infeasible as `make_plan`."""
     best = make_plan(request)
     enough_tps = ENOUGH * request.rate_tps
-    if request.sure is not None or best.prediction.rate_tps >= enough_tps:
+    counted = (request.allocator, request.mapper) == COUNTED or request.sure is not None
+    if counted or best.prediction.rate_tps >= enough_tps:
         return best, ""
     for step in range(1, TRIES + 1):
         try:

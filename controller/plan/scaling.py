@@ -36,6 +36,7 @@ from headgate.topology_runtime.wording import significant
 
 LEAST_TPS, MOST_TPS = 1e-6, 1e12  # one tuple in eleven days; more than any cluster could see
 MOST_STEPS = 10_000  # that are tried
+NEXT_TO_NOTHING = 1e-6  # of a rate: a plan for less carries nothing
 
 
 def highest_plan(request: PlanRequest, step_tps: float) -> Plan:
@@ -64,8 +65,13 @@ def nearly_highest_plan(request: PlanRequest) -> Plan:
     while request.rate_tps < HIGHEST_TPS:
         try:
             make_plan(request)
-        except Infeasible:
-            return best_plan(request)
+        except Infeasible as error:
+            found = best_plan(request)
+            if (
+                found.rate_tps < NEXT_TO_NOTHING * request.rate_tps
+            ):  # threads that go round slots that do not suffice
+                raise error
+            return found
         request = replace(request, rate_tps=2 * request.rate_tps)
     raise _no_highest_rate(request)
 

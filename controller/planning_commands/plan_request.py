@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 LESS, LESS_MOST = 0.9, 100  # steps by which a rate is lowered until a plan fits, and how many
 STEP, STEPS = 0.995, 2760  # the same where the nearest is told: down to a millionth
 CENT = 1e-6  # USD: sums of prices that differ by less are equal
-NEXT_TO_NOTHING = 1e-6  # of the rate asked for: a plan for less carries nothing
 
 
 class NearestTold(Infeasible):
@@ -138,6 +137,8 @@ class PlanWanted:
 
     def _at_no_rate(self, error: Infeasible) -> Infeasible:
         """The same with what hinders any rate, where that is something else."""
+        from headgate.controller.plan.scaling import NEXT_TO_NOTHING
+
         least = msgspec.structs.replace(self.request, rate_tps=self.request.rate_tps * NEXT_TO_NOTHING)
         try:
             replace(self, request=least).plan()
@@ -145,7 +146,9 @@ class PlanWanted:
             why = never.cause or "; ".join(never.faults) or never.what
             if why != (error.cause or "; ".join(error.faults) or error.what):
                 cause = f"{error.cause or error.what}; no rate fits: {why}"
-                return NearestTold(error.what, cause=cause, faults=error.faults, hint="other VMs, or larger ones")
+                return NearestTold(
+                    error.what, cause=cause, faults=error.faults, hint="other VMs, or larger ones"
+                )
         return error
 
     def _nearest(self) -> tuple[float, str]:
@@ -257,6 +260,7 @@ class PlanWanted:
     def _carried_by(self, vms: tuple[Vm, ...], rate_tps: float) -> float:
         """The highest rate up to `rate_tps` that these VMs carry, within half a percent and as it is said; 0: none."""
         from headgate.controller.plan.planner import best_plan
+        from headgate.controller.plan.scaling import NEXT_TO_NOTHING
 
         least_tps, told_tps = rate_tps * NEXT_TO_NOTHING, rate_tps
         while vms:

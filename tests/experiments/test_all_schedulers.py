@@ -144,6 +144,18 @@ def test_a_pair_without_a_plan_is_a_dash(data: Data) -> None:
     assert "Where ours loses" not in page(data)
 
 
+def test_runs_stay_with_their_day_where_only_plans_are_made_anew(data: Data, tmp_path: Path) -> None:
+    data["runs"] = [run(USUAL, 90.0), run(OURS, 95.0)]
+    a.written(data, tmp_path)
+    kept = a.earlier_runs(tmp_path)
+    assert kept["runs"] == data["runs"] and data["when"] in kept["runs_of"]
+    a.written({**data, **kept, "when": "2030-01-01"}, tmp_path)
+    assert a.earlier_runs(tmp_path) == kept, "not the day of the plans"
+    text = (tmp_path / "experiments" / "all-schedulers.md").read_text()
+    assert "of an earlier day: " in " ".join(text.split())
+    assert a.earlier_runs(tmp_path / "nowhere") == {"runs": []}
+
+
 def test_runs_come_from_cells_on_fixed_slots() -> None:
     kept = json.loads((DOCS / "experiments" / "reproduction.json").read_text("utf-8"))
     rows = a.run_rows(kept)

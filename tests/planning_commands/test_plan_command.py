@@ -141,7 +141,9 @@ def test_fixed_vms_have_a_speed(scene):
     assert fast["slots"]["used"] < usual["slots"]["used"]
     assert scene.plan("--rate", "100", "--vms", "1x100")["vms"][0]["speed"] == 100
     scene.run("plan", "--rate", "100", "--vms", "40x0.01", code=4)
-    assert "no plan for 100 rows/s fits into 40 slots" in scene.err
+    assert "no plan for 100 rows/s fits into 40 slots" in scene.err and "; no rate fits: " in scene.err
+    scene.run("plan", "--max-rate", "--rate-step", "fine", "--vms", "4x0.01", code=4)
+    assert "rows/s fits into 4 slots" in scene.err
     scene.run("plan", "--rate", "1", "--vms", "4x0,4x-1,4xnan,4xinf,4x1001,4xfast,4x,x2,0x1:no", code=2)
     for text in ("0", "-1", "nan", "inf", "1001"):
         assert f"'4x{text}': expected a speed above 0 and at most 1000, got {text}" in scene.err

@@ -12,11 +12,12 @@ from msgspec.structs import replace
 
 from headgate.controller.models.plans import Allocation, TaskAllocation
 from headgate.controller.models.task_models import EPSILON, Model, cpu, memory_held, peak_rate
+from headgate.controller.plan.allocators.many_senders import senders_of
 from headgate.topology_runtime.api.topology import Static, Task, Topology
 from headgate.topology_runtime.errors import Infeasible
 from headgate.topology_runtime.wording import significant
 
-ForTask = Callable[[str, float, Model], TaskAllocation]
+ForTask = Callable[[str, float, Model, int], TaskAllocation]  # the last: threads that send to each of its own
 
 
 def allocate(
@@ -39,7 +40,8 @@ def allocate(
             tasks.append(_unmeasured(task.name, rate))
             continue
         if task.name not in lone:
-            tasks.append(for_task(task.name, rate, model))
+            senders = senders_of(topology, task.name, {one.task: one.threads for one in tasks})
+            tasks.append(for_task(task.name, rate, model, senders))
             continue
         tasks.append(one_thread(task.name, rate, model))
         faults += _overloaded(task, rate, model)

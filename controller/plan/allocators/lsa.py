@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from headgate.controller.models.plans import Allocation, TaskAllocation
 from headgate.controller.models.task_models import Model, cpu, memory, memory_held, peak_rate
 from headgate.controller.plan.allocators.allocation_rules import allocate, whole_times
+from headgate.controller.plan.allocators.many_senders import among
 from headgate.topology_runtime.api.topology import Topology
 
 
@@ -15,8 +16,9 @@ def lsa(topology: Topology, models: Mapping[str, Model], rate_tps: float) -> All
     return allocate("lsa", topology, models, rate_tps, threads_in_line)
 
 
-def threads_in_line(task: str, rate_tps: float, model: Model) -> TaskAllocation:
+def threads_in_line(task: str, rate_tps: float, model: Model, senders: int = 0) -> TaskAllocation:
     """⌈ω / I(1)⌉ threads, at least one; CPU C(1) in proportion to ω / I(1), memory as each thread holds it."""
+    model = among(model, senders)
     peak_tps = peak_rate(model, 1)
     whole, rest_tps = whole_times(rate_tps, peak_tps)
     threads, rest = max(1, whole + (rest_tps > 0)), rest_tps / peak_tps

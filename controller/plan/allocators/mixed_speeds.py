@@ -14,6 +14,7 @@ from msgspec.structs import replace
 from headgate.controller.models.plans import Allocation, TaskAllocation
 from headgate.controller.models.task_models import Model, cpu, memory, peak, peak_rate
 from headgate.controller.plan.allocators.allocation_rules import lone_tasks, slots_for, whole_times
+from headgate.controller.plan.allocators.many_senders import among, senders_of
 from headgate.controller.plan.allocators.mba import bundles_for
 from headgate.controller.plan.mappers.free_slots import Room
 from headgate.controller.plan.mappers.sam import SamTurns, put_rest
@@ -114,10 +115,16 @@ class _OwnSlots(SamTurns):
             for task in usual.tasks
             if not task.static and task.task not in fixed and not self._base[self._name[task.task]].unmeasured
         }
-        self._together = {name: peak(at_speed(models[self._name[name]], fastest))[1] for name in self._free}
+        threads = {task.task: task.threads for task in usual.tasks}
+        self._senders = {name: senders_of(topology, name, threads) for name in self._free}
+        self._together = {name: peak(self._at(name, fastest))[1] for name in self._free}
         self._left_tps = {task.task: task.rate_tps for task in usual.tasks}
         self._full: dict[str, list[float]] = {name: [] for name in self._free}
         self.counted = {task.task: task for task in usual.tasks}
+
+    def _at(self, name: str, speed: float) -> Model:
+        """The task's model on VMs of that speed, among those that send to it."""
+        return among(at_speed(self._models[self._name[name]], speed), self._senders[name])
 
     def took_slot(self, task: TaskAllocation) -> bool:
         if task.task not in self._free:
@@ -133,7 +140,7 @@ class _OwnSlots(SamTurns):
         if place is None:
             return False
         speed = self.board.cpus[place] * self.allocation.slot_speed
-        carried = peak_rate(at_speed(self._models[self._name[name]], speed), self._together[name])
+        carried = peak_rate(self._at(name, speed), self._together[name])
         times, rest_tps = whole_times(self._left_tps[name], carried)
         if not times and not self._lacks_threads(name):
             return False
@@ -145,7 +152,7 @@ class _OwnSlots(SamTurns):
     def _lacks_threads(self, name: str) -> bool:
         """Is what is left more than a slot's threads carry where VMs are slowest, though its CPU would do? Then it has
         to be where it is counted for."""
-        model, together = self._base[self._name[name]], self._together[name]
+        model, together = among(self._base[self._name[name]], self._senders[name]), self._together[name]
         peak_tps = peak_rate(model, together)
         return self._left_tps[name] > peak_tps and self._left_tps[name] * cpu(model, together) <= peak_tps
 
@@ -153,7 +160,7 @@ class _OwnSlots(SamTurns):
         """What is left of a task is placed, and the task counted."""
         name, model = usual.task, self._base[self._name[usual.task]]
         full, together = self._full[name], self._together[name]
-        one = bundles_for(name, self._left_tps[name], model)
+        one = bundles_for(name, self._left_tps[name], model, self._senders[name])
         rest = (one.rest_threads, one.rest_cpu, one.rest_memory)
         if not self._left_tps[name] and full:
             rest = (0, 0.0, 0.0)
@@ -161,7 +168,8 @@ class _OwnSlots(SamTurns):
             place = self.board.next_empty()
             if place is None:
                 raise Infeasible(f"no slot is left for task {name!r}")
-            most = min(self.board.cpus[place], self._left_tps[name] / peak_rate(model, together))
+            peak_tps = peak_rate(among(model, self._senders[name]), together)
+            most = min(self.board.cpus[place], self._left_tps[name] / peak_tps)
             rest = (together, most, min(1.0, memory(model, together)))
         threads, rest_cpu, rest_memory = rest
         counted = TaskAllocation(

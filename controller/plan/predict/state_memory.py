@@ -21,6 +21,7 @@ from headgate.controller.models.plans import (
 )
 from headgate.controller.models.task_models import Model, peak
 from headgate.controller.plan.allocators.allocation_rules import slots_for
+from headgate.controller.plan.allocators.many_senders import among, senders_of
 from headgate.controller.plan.predict.linear_program import TOLERANCE
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
@@ -143,8 +144,14 @@ def allocated_with(
     most: float,
 ) -> Allocation:
     """The allocation with the memory that states take; a full bundle has its slot anyhow."""
+    threads = {task.task: task.threads for task in allocation.tasks}
+
+    def model_of(task: str) -> Model | None:
+        model = models.get(topology.by_name[task].model_name)
+        return model and among(model, senders_of(topology, task, threads))
+
     tasks = [
-        _with_part(task, models.get(topology.by_name[task.task].model_name), parts[task.task], most)
+        _with_part(task, model_of(task.task), parts[task.task], most)
         if parts.get(task.task) and not task.static
         else task
         for task in allocation.tasks

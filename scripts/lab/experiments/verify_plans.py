@@ -2,7 +2,8 @@
 
 From every world comes a plan, or the best one that fits, then a plan for another rate on the same VMs, its
 slots renamed to keep what runs, and threads left where they are. In half of the worlds memory is held, as by measured
-models: by processes, tasks, threads and states; there it is added up here once more. Seeds count up from `--seed`; a
+models: by processes, tasks, threads and states; there it is added up here once more. In three of ten models say what
+frames cost. Seeds count up from `--seed`; a
 failing one alone: `--plans 1 --seed N`. Ends 8 when a plan has a fault.
 """
 
@@ -33,6 +34,7 @@ from headgate.controller.plan.verifier import faults_of
 from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Edge, Grouping, Static, Task, Topology
 from headgate.topology_runtime.errors import CheckFailed, Infeasible
+from headgate.topology_runtime.measuring.wake_cost import CROSSING, FRAME, ROWS
 
 SLOT = Vm("any", 1).slot_memory_bytes
 WORKER_PART = 0.04  # of a slot's memory: a worker without tasks
@@ -184,7 +186,7 @@ def random_request(chance: random.Random) -> PlanRequest:
         models = {name: _holding(chance, model) for name, model in models.items()}
     slots = [slot for vm in vms for slot in vm.all_slots()]
     allocator, mapper = chance.choice((*PAIRS * 4, *pairs())).split("+")
-    return PlanRequest(
+    made = PlanRequest(
         topology=topology,
         models=models,
         rate_tps=chance.choice((0.0, 1.0, 10.0, 100.0, 1000.0)) * chance.uniform(0.5, 2.0),
@@ -200,6 +202,20 @@ def random_request(chance: random.Random) -> PlanRequest:
         fixed=chance.random() < 0.3,
         states=_random_states(chance, topology) if held else (),
         state_most_bytes=round(chance.choice((0.0, 0.2, 0.8)) * SLOT) if held else 0,
+    )
+    if chance.random() < 0.7:  # drawn last: earlier seeds keep all else
+        return made
+    return replace(made, models={name: _framed(chance, model) for name, model in models.items()})
+
+
+def _framed(chance: random.Random, model: Model) -> Model:
+    """The model with what a frame costs, of the CPU that its rows take at the first point, and what crossing does."""
+    first = model.points[0]
+    rows = chance.choice((1.0, 50.0, 2048.0))
+    a_row = first.cpu / first.rate_tps
+    cost = chance.uniform(0.0, a_row * rows)  # at most all that a row was measured to take
+    return replace(
+        model, more={**model.more, FRAME: cost, ROWS: rows, CROSSING: chance.uniform(0, a_row / 2)}
     )
 
 
