@@ -374,7 +374,7 @@ def made(options: argparse.Namespace, words: Sequence[str]) -> Row:
 
 
 def earlier_runs(output: Path) -> Row:
-    """Of the page that is there: plans are made anew without them. `runs_of`: when, where and by what they were made."""
+    """Of the page that is there: plans are made anew without them. `runs_of`: when, where and by what that was."""
     path = output / "experiments" / "all-schedulers.json"
     if not path.exists():
         return {"runs": []}
