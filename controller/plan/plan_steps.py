@@ -23,6 +23,7 @@ from headgate.controller.plan.predict.prediction import predict, with_certainty
 from headgate.controller.plan.predict.slot_fit import (
     beside_worker,
     memory_of_tasks,
+    overfull_slots,
     refuse_overfull,
     within_memory,
 )
@@ -392,6 +393,12 @@ def predicted(request: PlanRequest, placement: Placement, vms: Sequence[Vm]) -> 
     return replace(found, flows=flows_measured(request))
 
 
+def _holds_too_much(request: PlanRequest, plan: Plan) -> bool:
+    """Would a slot hold more memory than it has, with the states of its share of rows?"""
+    held = in_slots(request.states, request.state_most_bytes, plan.prediction.shares, plan.vms)
+    return bool(overfull_slots(plan.placement, request.topology, request.models, plan.vms, held))
+
+
 def model_names(topology: Topology) -> dict[str, str]:
     """Task → its model."""
     return {task.name: task.model_name for task in topology.tasks}
@@ -408,6 +415,6 @@ def steady_plan(request: PlanRequest, allocation: Allocation, plan: Plan, room: 
     at = allocation.slot_speed
     others = alternatives(topology_at(topology, at), models_at(request.models, at), allocation, room, there)
     plans = [plan, *(planned(request, other, placement, plan.slots.extra) for other, placement in others)]
-    wide = [one for one in plans if not overfull(one, topology)]
-    best = min(wide or [plan], key=lambda one: rank(one, topology, there, room))
+    fit = [one for one in plans if not overfull(one, topology) and not _holds_too_much(request, one)]
+    best = min(fit or [plan], key=lambda one: rank(one, topology, there, room))
     return refuse_narrow(best, topology)

@@ -152,7 +152,7 @@ def test_runs_stay_with_their_day_where_only_plans_are_made_anew(data: Data, tmp
     a.written({**data, **kept, "when": "2030-01-01"}, tmp_path)
     assert a.earlier_runs(tmp_path) == kept, "not the day of the plans"
     text = (tmp_path / "experiments" / "all-schedulers.md").read_text()
-    assert "of an earlier day: " in " ".join(text.split())
+    assert "; of an earlier day: " in " ".join(text.split())
     assert a.earlier_runs(tmp_path / "nowhere") == {"runs": []}
 
 

@@ -64,8 +64,8 @@ def _head(data: Data) -> str:
     rates = ", ".join(f"{rate:g}" for rate in data["rates"])
     setting = (
         f"Pairs of allocator and mapper on six topologies with the published models at {rates} rows/s, on VMs of "
-        "4, 2 and 1 slots at $0.098 an hour for a slot; placers on random graphs of paper 2's class; and two pairs "
-        "run. [all-schedulers.json](all-schedulers.json) has all figures."
+        "4, 2 and 1 slots at $0.098 an hour for a slot; placers on paper 2's graphs; two pairs run. "
+        "[all-schedulers.json](all-schedulers.json) has all figures."
     )
     machine = (
         f"Machine: {data['machine']}, {data['when']}, with {data['load']}. Times are CPU time, medians of "
@@ -110,8 +110,8 @@ def _slots(data: Data) -> str:
     ]
     shown = "/".join(f"{rate:g}" for rate in rates)
     words = (
-        f"Acquired for {shown} rows/s, and what all six cost an hour at {SHOWN_TPS:g}. –: no plan. Fewer slots are "
-        "only better where the plan also carries its rate (next table)."
+        f"Acquired for {shown} rows/s, and what all six cost an hour at {SHOWN_TPS:g}. –: no plan. Fewer are "
+        "better only where the rate is carried (next table)."
     )
     return _table("Slots and cost", words, ["pair", *names, f"$ per hour at {SHOWN_TPS:g}"], rows)
 
@@ -183,12 +183,12 @@ def _runs(data: Data) -> str:
             ]
         )
     words = (
-        "The highest rate that each plan has on the same fixed slots (models measured on this machine; median), and "
+        "The highest rate that each plan has on the same fixed slots (models measured there; median), and "
         "the part of it that a run kept up with, led up a stair of rates. < a part: even the lowest step was too "
         "high; such a run is not in the median. Runs alternate."
     )
     if of := data.get("runs_of"):
-        words += f" They are of an earlier day: {of}."
+        words = f"{words[:-1]}; of an earlier day: {of}."
     columns = [
         "shape",
         "pair",

@@ -14,7 +14,7 @@ from worlds import chain, model_of, vms_of
 from headgate.controller.models.plan_data import plan_data, plan_of
 from headgate.controller.models.plans import Plan, TaskState
 from headgate.controller.models.task_models import Model
-from headgate.controller.plan.planner import PlanRequest, carrying_plan
+from headgate.controller.plan.planner import PlanRequest, carrying_plan, make_plan
 from headgate.controller.plan.predict.prediction import predict
 from headgate.controller.plan.schedulers import pairs
 from headgate.controller.plan.steadiness import as_it_is
@@ -133,3 +133,17 @@ def test_a_task_that_fits_into_no_slot_with_its_states_is_refused_in_words():
     models = {"count": replace(MODELS["count"], points=(replace(MODELS["count"].points[0], memory=0.6),))}
     with pytest.raises(Infeasible, match="states"):
         carrying_plan(PlanRequest(TOPOLOGY, models, 90.0, vms_of(8), states=(TaskState("count", 1, SLOT),)))
+
+
+def test_threads_that_could_stay_are_not_put_where_states_leave_no_room():
+    """Of plans with fewer moves some held more than their slots have, and were refused as unsound."""
+    topology = chain("a", "b", "c", ends=True)
+    models = {name: model_of(name, (1, peak, 0.2, 0.2)) for name, peak in (("a", 60), ("b", 60), ("c", 120))}
+    models = {name: replace(model, more=MODELS["count"].more) for name, model in models.items()}
+    request = PlanRequest(topology, models, 100.0, vms_of(4, 4), allocator="optimal", mapper="optimal")
+    before = make_plan(request)
+    states = (TaskState("a", int(0.3 * SLOT), int(0.3 * SLOT)),)
+    asked = replace(request, rate_tps=40.0, vms=before.vms, in_force=before.placement, states=states)
+    plan = make_plan(asked)
+    assert max(held(asked, plan)[0].values()) <= 1 + 1e-6
+    assert faults_of(plan, topology, models) == []
