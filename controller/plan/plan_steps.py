@@ -45,6 +45,7 @@ from headgate.topology_runtime.errors import Infeasible
 from headgate.topology_runtime.wording import counted, significant
 
 NEARBY = 16  # as many slots are added one by one, before larger strides
+MANY_THREADS = 1000  # a rate with more is not looked for by every way to count: mapping takes long
 
 # ── allocation: how many threads each task gets, and the slots that they need ───────────────────────────
 
@@ -115,6 +116,8 @@ def allocation_within(request: PlanRequest, usable: int) -> Allocation | None:
         return None
     if allocation.slots <= usable:
         return allocation
+    if sum(task.threads for task in allocation.tasks) > MANY_THREADS:
+        return None
     return next((other for other, _ in _other_counts(request, room_of(request))), None)
 
 

@@ -203,9 +203,11 @@ def random_request(chance: random.Random) -> PlanRequest:
         states=_random_states(chance, topology) if held else (),
         state_most_bytes=round(chance.choice((0.0, 0.2, 0.8)) * SLOT) if held else 0,
     )
-    if chance.random() < 0.7:  # drawn last: earlier seeds keep all else
+    apart = random.Random()  # what is drawn from `chance` stays as it was
+    apart.setstate(chance.getstate())
+    if apart.random() < 0.7:
         return made
-    return replace(made, models={name: _framed(chance, model) for name, model in models.items()})
+    return replace(made, models={name: _framed(apart, model) for name, model in models.items()})
 
 
 def _framed(chance: random.Random, model: Model) -> Model:
