@@ -115,7 +115,8 @@ class VmSpeedWatch:
             self._judge(turn, vm_costs([entry_of(turn, k.plan, run.topology, shares)]))
 
     def found(self, turn: Turn, need: Demand) -> Diagnosis | None:
-        """A plan to be made, since a VM is another one than the plan in force takes it for; None: none is."""
+        """A plan to be made, since a VM is another one than the plan in force takes it for; None: none is, or that plan
+        does without it."""
         k = turn.knowledge
         if not self._changed or not may_plan(k) or k.plan is None:
             return None
@@ -125,7 +126,8 @@ class VmSpeedWatch:
             vm: speed
             for vm, speed in changed.items()
             if (member := k.members.members.get(vm)) is not None
-            and (vm not in planned or planned[vm].speed != k.durable.as_fast_as_seen(member.vm).speed)
+            and vm in planned
+            and planned[vm].speed != k.durable.as_fast_as_seen(member.vm).speed
         }
         if not changed:
             return None
