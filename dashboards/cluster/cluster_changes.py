@@ -157,10 +157,10 @@ def drain(hosts: Path, vms: tuple[str, ...], deadline: float, force: bool) -> No
 
 
 def _used_again(told: ClusterHosts, vms: tuple[str, ...], runs: list[ClusterRun]) -> str:
-    command = f"headgate uncordon {' '.join(vms)}"
+    names = " ".join(vms)
     if not told.controller.shared:
-        return f"`{command}` lets them be used again"
-    each = [f"`{command} --controller {told.name}/{run.topology}`" for run in runs]
+        return f"`headgate uncordon {names}` lets them be used again"
+    each = [f"`headgate uncordon {names} --controller {told.name}/{run.topology}`" for run in runs]
     return f"{', '.join(each)}: so they are used again" if each else "nothing runs"
 
 
