@@ -331,14 +331,13 @@ class Loop:
         here = predicted_slots(plan.prediction, topology, last_s, memory.slots)
         here = {slot: here[slot] for slot in slots}
         off = residuals(window, plan.prediction, slots, topology, plan.vms)
-        self._speeds.look(turn, window)
         self._accounts.look(turn, window, verdict, slots)
         off_models = prediction_accounting.named(turn, self._accounts)
         late = self._paths.look(turn, partial(window_of, intake, now.mono_ns))
         judge_probation(turn, verdict, window)
         plan_triggers.take_in(turn, window)
-        self._ways.look(turn, window)
-        self._limits.look(turn, window)
+        for watch in (self._ways, self._limits, self._speeds):
+            watch.look(turn, window)
         diagnosis = diagnose(
             DiagnosisInput(
                 window=window,
