@@ -26,6 +26,7 @@ from headgate.agent.core.package_state import paths_on, variables_on, with_code
 from headgate.agent.process import agent_files, agent_startup
 from headgate.agent.process.agent_config import AgentConfig
 from headgate.agent.reports.agent_metrics import AgentMetricsPort
+from headgate.agent.reports.loop_speed import LoopSpeed
 from headgate.agent.reports.sampler import Sampler
 from headgate.agent.reports.uplink import Uplink
 from headgate.agent.slots.agent_packages import Packages
@@ -129,6 +130,7 @@ class Agent:
         undo.callback(self._give_back)
         self.worker_user = agent_startup.contain(config, undo)
         undo.callback(channels.context().term)  # waits for the last words to leave
+        self.loop_speed = LoopSpeed()
         now_ns = monotonic_ns()
         keys = WorkerKeys()
         self.workers_port = WorkerPort(keys, config.at.advertise)
@@ -147,7 +149,7 @@ class Agent:
         self.spare = ProfileSlots(config, self.binding, self.worker_user)
         undo.callback(self.spare.close)
         hello = agent_startup.hello(config, boot, self.binding, self.packages.only_signed, self.worker_user)
-        self.state = AgentState(hello, now_ns)
+        self.state = AgentState(structs.replace(hello, loop=self.loop_speed.seen), now_ns)
         if config.metrics is not None:
             self.metrics = AgentMetricsPort(config.vm, config.metrics)
             undo.callback(self.metrics.close)
@@ -182,6 +184,7 @@ class Agent:
             self._read_sources()
             self.do(e.Tick())
         self.packages.tick(now_ns)
+        self.loop_speed.look(now_ns, idle=not self.supervisor.workers and not self.spare.pidfds)
         self._look_at_key(now_ns)
         if self.uplink.refresh(now_ns):
             self._watch_all()
@@ -408,7 +411,8 @@ class Agent:
             case e.EndProfile(number):
                 return self._end_profile(number)
             case Report():
-                self.uplink.send(structs.replace(instruction, clock=self.uplink.offset_ns()))
+                seen = {"clock": self.uplink.offset_ns(), "loop": self.loop_speed.seen}
+                self.uplink.send(structs.replace(instruction, **seen))
                 if self.state.desired is not None:
                     self._reach(self.state.desired, "reported")
             case Hello() | DeadLetters() | Profiled():

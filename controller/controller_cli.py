@@ -223,15 +223,26 @@ class ScheduleFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 @setting(
     "--shared", is_flag=True, help="Run several topologies side by side, each by a controller of its own."
 )
+@setting(
+    "--topology-port",
+    default=0,
+    type=click.IntRange(0, 65535 - 3 * 64),
+    help="With shared: controllers of topologies take ports from here on, three each; 0: any.",
+)
 @click.pass_context
-def run(context: click.Context, /, begin_ahead: bool, shared: bool, **options: Any) -> None:
+def run(
+    context: click.Context, /, begin_ahead: bool, shared: bool, topology_port: int, **options: Any
+) -> None:
     """Run one controller: it waits for agents, plans, watches, re-plans, and ends when its run is over."""
     if begin_ahead:
         words = rest_of_the_words(options["owner"])
         options = run.make_context(context.info_name, words, context.parent).params
-        del options["begin_ahead"], options["shared"]
+        for name in ("begin_ahead", "shared", "topology_port"):
+            del options[name]
     if shared:
-        return start_shared(options, context.meta[WORDS])
+        return start_shared(options, context.meta[WORDS], topology_port)
+    if topology_port:
+        raise UsageError("--set topology-port goes with --set shared=yes")
     start(options)
 
 
@@ -244,7 +255,7 @@ OWN_OPTIONS = (
 )  # fmt: skip
 
 
-def start_shared(options: dict[str, Any], words: Sequence[str]) -> None:
+def start_shared(options: dict[str, Any], words: Sequence[str], topology_port: int) -> None:
     """One controller for several topologies. Raises HeadgateError."""
     from headgate.controller.sharing.sharing_process import SharedController, SharedPlace
     from headgate.topology_runtime.keys.keyring import KEYS, Keyring
@@ -261,8 +272,8 @@ def start_shared(options: dict[str, Any], words: Sequence[str]) -> None:
     state = options["state_dir"] or Path(".headgate") / options["run_name"]
     ring = Keyring.at(options["keys"] or state / KEYS)
     ports = options["port"], options["command_port"]
-    own = tuple(without(words, OWN_OPTIONS, ("shared",)))
-    SharedController(SharedPlace(state, options["trace_dir"], *ports, ring, at, own)).run()
+    own = tuple(without(words, OWN_OPTIONS, ("shared", "topology-port")))
+    SharedController(SharedPlace(state, options["trace_dir"], *ports, ring, at, own, topology_port)).run()
 
 
 def start(options: dict[str, Any]) -> None:

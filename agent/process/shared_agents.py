@@ -119,7 +119,7 @@ class SharedAgents:
     def _asked(self) -> list[RunHere] | None:
         """None when nobody says."""
         runs = [run for run, child in self._children.items() if child.running]
-        told = Request("agents", {"slots": self._config.slots, "runs": runs})
+        told = Request("agents", {"slots": self._config.slots, "runs": runs, "pid": os.getpid()})
         fault = ""
         for contact in contacts(self._config):
             try:

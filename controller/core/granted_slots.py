@@ -49,8 +49,16 @@ def share(turn: Turn, arguments: dict[str, Any]) -> Any:
         "planned_tps": plan.rate_tps if plan is not None else None,
         "predicted_tps": plan.prediction.told_tps if plan is not None else None,
         "usd_per_hour": round(_usd_per_hour(k), 6),
+        "stays": _stays(k),
         "alarms": [text for _, text in sorted(k.alarms.items())][:8],
     }
+
+
+def _stays(k: Knowledge) -> str:
+    """Why it moves nothing by itself, so that what is asked back of it is not emptied; empty when it does."""
+    if k.mode != "auto":
+        return f"it runs in mode {k.mode} (`headgate resume --mode auto`)"
+    return k.hold
 
 
 def slots_needed(turn: Turn) -> int:

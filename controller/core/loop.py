@@ -31,7 +31,6 @@ from headgate.controller.core import (
     prediction_accounting,
     profiling,
     rolling_upgrade,
-    vm_speeds_seen,
 )
 from headgate.controller.core.costly_thread_found import CostlyThreadWatch
 from headgate.controller.core.decisions import run_of
@@ -39,6 +38,7 @@ from headgate.controller.core.plan_triggers import PathWatch
 from headgate.controller.core.prediction_accounting import Accounts
 from headgate.controller.core.rate_following import RateFollower
 from headgate.controller.core.view_builder import view_of
+from headgate.controller.core.vm_speeds_seen import VmSpeedWatch, take_loops
 from headgate.controller.execute.dead_letter_replay import DeadLetterReplay
 from headgate.controller.execute.desired_state import publish
 from headgate.controller.execute.end_of_input import KEEPERS
@@ -274,6 +274,7 @@ class Loop:
         self._ways = alarms.WayWatch()
         self._growth = GrowthWatch()
         self._costly = CostlyThreadWatch()
+        self._speeds = VmSpeedWatch()
         self._health = HealthWatch()
         self._paths = PathWatch()
         self._accounts = Accounts()
@@ -335,8 +336,8 @@ class Loop:
         late = self._paths.look(turn, partial(window_of, intake, now.mono_ns))
         judge_probation(turn, verdict, window)
         plan_triggers.take_in(turn, window)
-        self._ways.look(turn, window)
-        self._limits.look(turn, window)
+        for watch in (self._ways, self._limits, self._speeds):
+            watch.look(turn, window)
         diagnosis = diagnose(
             DiagnosisInput(
                 window=window,
@@ -424,7 +425,7 @@ class Loop:
             ),
             models=(
                 cache(lambda: learned_models.learned(turn, seen, need, behind)),
-                cache(lambda: vm_speeds_seen.found(turn, self._accounts, need)),
+                cache(lambda: self._speeds.found(turn, need)),
                 cache(lambda: prediction_accounting.found(turn, off_models, need)),
                 cache(lambda: model_updates.found(turn, need)),
             ),
@@ -551,7 +552,7 @@ class Loop:
                     if vm_reports.clock_stepped(turn, before, message) and run is not None:
                         self.intake, self._roster = Intake(run.topology), -1
                     if before is None and turn.stage == "running":
-                        decisions.first_plan(turn)  # maybe it was the last one waited for
+                        self._first_plan(turn)  # maybe it was the last one waited for
             case m.SampleBlock():
                 return self._on_block(turn, message)
             case m.DeadLetters():
@@ -589,11 +590,13 @@ class Loop:
             return
         last_samples(k, block)
         if fresh:
-            self._costly.block(block, self.knowledge.members.members[block.vm].vm)
+            vm = self.knowledge.members.members[block.vm].vm
+            self._costly.block(block, vm)
+            self._speeds.block(block, vm, turn.now.mono_ns)
             for sink, source, buckets in latency_of(block):
                 k.counts.add_latency(sink, source, buckets.tolist())
             predicted = self._result.predicted_now if self._result is not None else {}
-            turn.do(t.Block(block, self.knowledge.members.members[block.vm].vm, predicted))
+            turn.do(t.Block(block, vm, predicted))
 
     def _on_journal_failed(self, turn: Turn, event: t.JournalFailed) -> None:
         """Nothing of the turn before was done: know again what was known before it (story B6)."""
@@ -654,9 +657,14 @@ class Loop:
             if turn.stage != "running":
                 decisions.mend(turn, self._held())
             elif k.durable.rollout is None:
-                decisions.first_plan(turn)
+                self._first_plan(turn)
             else:
                 self.think(turn, self.intake)
+
+    def _first_plan(self, turn: Turn) -> None:
+        if self.knowledge.durable.rollout is None:
+            take_loops(turn)
+            decisions.first_plan(turn)
 
     # ── what else is known ──────────────────────────────────────────────────────────────────────
 

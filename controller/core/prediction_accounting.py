@@ -8,9 +8,9 @@ that is cut short is reported, and one that stands for days takes a few lines.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headgate.controller.analyze.model_bias import (
     ModelBias,
@@ -91,6 +91,13 @@ class TaskShare:
             self.use(vm, cpu, predicted)
 
 
+class RowsUse(NamedTuple):
+    """What a task in a slot did: rows/s that it took in, and its part of the slot's CPU, as a fraction of the slot."""
+
+    rate_tps: float
+    cpu: float
+
+
 class TaskShares:
     """Of one plan, with the models that it was made from. without_model: slots that nothing is predicted of."""
 
@@ -116,7 +123,7 @@ class TaskShares:
             for task, members in enumerate(load.by_task)
             if rates[task] > LEAST and load.tasks[task] in self._modelled
         }
-        predicted = self._predicted(window.emitted_tps)
+        predicted = self._predicted(window.emitted_tps, self._shares)
         for number, members in enumerate(load.by_slot):
             slot = load.slots[number]
             used = window.slots.get(slot)
@@ -130,6 +137,25 @@ class TaskShares:
             for g in modelled:
                 if max(cpu[g], expected[g]) >= USED_LEAST:
                     found[load.tasks[load.groups[g].task]].use(slot.vm, cpu[g], expected[g])
+        return found
+
+    def by_vm(self, used: Mapping[tuple[Slot, str], RowsUse]) -> dict[str, TaskShare]:
+        """Task with a model → what its rows took on each VM, beside what is predicted for as many rows there: however
+        they were shared out. `used`: (slot, task) → what was measured."""
+        load, nothing = self._load, RowsUse(0.0, 0.0)
+        rates = [used.get((load.slots[g.slot], load.tasks[g.task]), nothing).rate_tps for g in load.groups]
+        units = [load.unit[group.task] for group in load.groups]
+        shares = [rate / unit if unit > 0 else 0.0 for rate, unit in zip(rates, units, strict=True)]
+        predicted, found = self._predicted(1.0, shares), dict[str, TaskShare]()
+        for number, group in enumerate(load.groups):
+            slot, task = load.slots[group.slot], load.tasks[group.task]
+            use = used.get((slot, task))
+            if use is None or rates[number] <= LEAST or task not in self._modelled or slot in self._without:
+                continue
+            if max(use.cpu, predicted[number]) >= USED_LEAST:
+                found.setdefault(task, TaskShare(0.0, 0.0, 0.0, waits=False)).use(
+                    slot.vm, use.cpu, predicted[number]
+                )
         return found
 
     def _rate(self, window: MeasuredWindow, task: int) -> float:
@@ -152,9 +178,9 @@ class TaskShares:
         expected_tps = self._load.unit[task] * window.emitted_tps
         return rates[task] / expected_tps if expected_tps > LEAST else 1.0
 
-    def _predicted(self, rate_tps: float) -> list[float]:
+    def _predicted(self, rate_tps: float, shares: Sequence[float]) -> list[float]:
         """Fraction of its slot that each group uses at this input rate; those of a slot sum to what it uses."""
-        load, shares = self._load, self._shares
+        load = self._load
         there, needs = load.at(shares, rate_tps), load.needs(shares, rate_tps)
         alone = [there.cpu_of(g, share, rate_tps, full=False) for g, share in enumerate(shares)]
         alone = [
@@ -183,7 +209,6 @@ class TaskShares:
 NS = 1_000_000_000
 FIRST = 2  # windows: twenty seconds
 SLACK_NS = NS // 2  # which a turn may be early
-LATELY = 2  # windows, of which speeds of VMs are seen
 NEAR = 0.95  # of what a plan carries, offered: then it is tested whether it does
 PLANS_KEPT = 256  # of this life, of which is learned; the ledger's file has them all
 SLOTS_MOST = 64  # that an entry lists; its tasks are of all
@@ -258,8 +283,6 @@ class Accounts:
         self._shares: TaskShares | None = None
         self._errors: tuple[dict[str, Model], list[float]] | None = None
         self._sums = _PlanSums()
-        self._lately: deque[dict[str, TaskShare]] = deque(maxlen=LATELY)
-        self._told_lately = False
         self._next_ns = 0
 
     def look(
@@ -273,35 +296,17 @@ class Accounts:
             return None
         if self._of is None or self._of != (k.epoch, plan, run):
             self._of, self._sums = (k.epoch, plan, run), _PlanSums()
-            self._lately.clear()
             self._shares = TaskShares(plan, run.topology, k.models, slots_without_model(k))
         if now_ns < self._next_ns - SLACK_NS or self._shares is None:
             return None
         self._next_ns = now_ns + round(window.seconds * NS)
-        shares = self._shares.of(window)
-        self._lately.append(shares)
-        self._told_lately = False
-        self._sums.add(window, verdict, plan, slots, shares)
+        self._sums.add(window, verdict, plan, slots, self._shares.of(window))
         if not _is_due(self._sums.windows):
             return None
         entry = _entry(turn, plan, run.topology, self._sums)
         self.keep(entry)
         turn.do(Trace("prediction", {"entry": entry}))
         return entry
-
-    def lately(self, turn: Turn) -> list[LedgerEntry]:
-        """What the plan in force did in each of its last `LATELY` windows; nothing as long as it has fewer, and where
-        that was told before."""
-        if self._of is None or len(self._lately) < LATELY or self._told_lately:
-            return []
-        self._told_lately = True
-        _, plan, run = self._of
-        found = []
-        for shares in self._lately:
-            sums = _PlanSums(windows=1, seconds=turn.knowledge.settings.window_s)
-            sums.add_tasks(shares)
-            found.append(_entry(turn, plan, run.topology, sums))
-        return found
 
     def errors(self, models: Mapping[str, Model]) -> list[float]:
         """ln(measured / predicted) of each plan of this life that speaks of these models."""
@@ -361,6 +366,13 @@ def _entry(turn: Turn, plan: Plan, topology: Topology, sums: _PlanSums) -> Ledge
         speeds={vm.vm: vm.speed for vm in plan.vms},
         predicted_latency_ms=_predicted_latency(k, sums),
     )
+
+
+def entry_of(turn: Turn, plan: Plan, topology: Topology, shares: Mapping[str, TaskShare]) -> LedgerEntry:
+    """Of one stretch of time, of which only these uses are known; it is not written."""
+    sums = _PlanSums(windows=1)
+    sums.add_tasks(shares)
+    return _entry(turn, plan, topology, sums)
 
 
 def _predicted_latency(k: Knowledge, sums: _PlanSums) -> dict[str, float]:

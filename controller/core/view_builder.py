@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Literal
 
 from headgate.controller.core.predicted_latency import predicted_latency
 from headgate.controller.core.profiling import measuring
@@ -15,6 +15,7 @@ from headgate.controller.execute.rollout import stand_of
 from headgate.controller.execute.rollout_steps import waits_for
 from headgate.controller.execute.run_end import backlogs_of, offered_of
 from headgate.controller.knowledge.event_times_now import event_time_of
+from headgate.controller.knowledge.journal_records import SpeedSource
 from headgate.controller.knowledge.knowledge import Knowledge
 from headgate.controller.knowledge.loop_events import Now
 from headgate.controller.knowledge.membership import Member, natural
@@ -33,7 +34,7 @@ from headgate.controller.knowledge.run_view import (
 from headgate.controller.knowledge.spooled_events import left_on_vms
 from headgate.controller.monitor.sample_intake import Intake
 from headgate.controller.monitor.vm_reports import in_flight, lost_ranges
-from headgate.topology_runtime.api.cluster import Slot
+from headgate.topology_runtime.api.cluster import Slot, Vm
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.wording import counted
 
@@ -236,7 +237,16 @@ def _vm(k: Knowledge, member: Member, provided: bool, withheld: frozenset[Slot])
         cordon_of(k, member),
         member.machine,
         member.workers_as,
+        *_speed_shown(k, member.vm),
     )
+
+
+def _speed_shown(k: Knowledge, vm: Vm) -> tuple[SpeedSource | Literal["", "stated"], int]:
+    """(by what its speed is known, since when), where it is not 1."""
+    seen = k.durable.speeds.get(vm.vm)
+    if seen is not None and seen.speed != 1.0:
+        return seen.by, seen.at_ns
+    return ("stated" if vm.speed != 1.0 else ""), 0
 
 
 def _tuples(k: Knowledge, by_sink: BySink, until_ns: int) -> TupleCounts:

@@ -138,26 +138,32 @@ class Modelled(msgspec.Struct, frozen=True, tag="modelled"):
         return replace(d, run=replace(d.run, models=tuple(fresh.get(m.task, m) for m in d.run.models)))
 
 
+SpeedSource = Literal["rows", "loop"]
+
+
 class SeenSpeed(msgspec.Struct, frozen=True, array_like=True):
-    """Of a VM, by its rows: times its own. at_ns: since when (UTC); times: how often it was another than before."""
+    """Of a VM: times its own. at_ns: since when (UTC); times: how often rows showed that it was slow; by: what shows
+    it."""
 
     speed: float
     at_ns: int
     times: int
+    by: SpeedSource = "rows"
 
 
 class VmSpeedSeen(msgspec.Struct, frozen=True, tag="vm_speed_seen"):
-    """Rows cost more or less CPU on a VM than on others; plans take it for so fast, times its own speed (1: as fast
-    as it is said to be)."""
+    """Rows, or where there are none its agent's loop, take more or less CPU on a VM than on others; plans take it for
+    so fast, times its own speed (1: as fast as it is said to be)."""
 
     vm: str
     speed: float
     wall_ns: int
+    by: SpeedSource = "rows"
 
     def after(self, d: Durable) -> Durable:
         before = d.speeds.get(self.vm)
-        times = (before.times if before is not None else 0) + (self.speed < 1.0)
-        return replace(d, speeds=d.speeds | {self.vm: SeenSpeed(self.speed, self.wall_ns, times)})
+        times = (before.times if before is not None else 0) + (self.speed < 1.0 and self.by == "rows")
+        return replace(d, speeds=d.speeds | {self.vm: SeenSpeed(self.speed, self.wall_ns, times, self.by)})
 
 
 class OfferTaken(msgspec.Struct, frozen=True, tag="offer_taken"):
@@ -606,7 +612,7 @@ class Durable(msgspec.Struct, frozen=True):
     `phase_wall_ns`. waiting: decided, its machines still awaited. before: the plan to go back to.
     started_ns: when the first tuple was due (UTC). ends_for: why the run is to end; draining: the same,
     once sources read no more. machines: VMs had from the provider, asked for at `asked_ns`
-    (UTC); released: given back to it. joined: VMs ever seen, with their slots; speeds: as rows show them. holders: of
+    (UTC); released: given back to it. joined: VMs ever seen, with their slots; speeds: as seen. holders: of
     each exclusive task the thread that may work, or that did last. apart: leaving source threads with open positions
     whose successors read.
     held_plan: what an operator brought back and nobody released since.
@@ -673,7 +679,7 @@ class Durable(msgspec.Struct, frozen=True):
     begun: BegunFrom | None = None
 
     def as_fast_as_seen(self, vm: Vm) -> Vm:
-        """The VM as plans take it: as fast as it says, or as rows show."""
+        """The VM as plans take it: as fast as it says, or as is seen."""
         seen = self.speeds.get(vm.vm)
         return vm if seen is None or seen.speed == 1.0 else replace(vm, speed=vm.speed * seen.speed)
 

@@ -23,6 +23,7 @@ from headgate.topology_runtime.keys.key_pairs import key_of
 from headgate.topology_runtime.platform.addresses import parted
 from headgate.topology_runtime.wire.messages import (
     Hello,
+    LoopSeen,
     Report,
     SourceStatus,
     ThreadSpec,
@@ -57,7 +58,7 @@ class MembershipChange:
 
 @dataclass(slots=True)
 class Member:
-    """One VM as it is known. `report`: the newest of this boot of its agent."""
+    """One VM as it is known. `report`: the newest of this boot of its agent. loop: as it was reported last."""
 
     vm: Vm
     boot: int
@@ -71,6 +72,7 @@ class Member:
     workers_as: str = ""
     address: str = ""
     report: Report | None = None
+    loop: LoopSeen = LoopSeen()
     silence: tuple[int, int] = (0, 0)  # the last one: how long it was, and when it was over
 
     @property
@@ -133,7 +135,7 @@ class Membership:
         member = Member(self._sized(hello), hello.boot, "joined", now.mono_ns)
         member.binding, member.pid, member.spoken = hello.binding, hello.pid, (hello.protocol, hello.version)
         member.only_signed, member.machine = hello.only_signed, hello.machine
-        member.workers_as, member.address = hello.workers_as, hello.address
+        member.workers_as, member.address, member.loop = hello.workers_as, hello.address, hello.loop
         if before is not None:
             member.silence = _silence(before, now)
         self.members[hello.vm] = member
@@ -177,7 +179,7 @@ class Membership:
             member.boot, member.report = report.boot, None
         if member.report is not None and report.sequence <= member.report.sequence:
             return None
-        member.report = report
+        member.report, member.loop = report, report.loop
         changes += self._heard_again(member)
         member.silence = _silence(member, now)
         member.state, member.heard_ns = "joined", now.mono_ns
@@ -206,7 +208,7 @@ class Membership:
         if known is None:
             return None  # its HELLO will come: the Welcome that answers this asks for it
         member = self.members[report.vm] = Member(known, report.boot, "joined", now.mono_ns)
-        member.report = report
+        member.report, member.loop = report, report.loop
         self._show(member)
         return (
             MembershipChange(

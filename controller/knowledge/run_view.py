@@ -26,7 +26,7 @@ from headgate.controller.knowledge.diagnoses import (
     TaskLoad,
     Violation,
 )
-from headgate.controller.knowledge.journal_records import Rollout, RolloutStarted
+from headgate.controller.knowledge.journal_records import Rollout, RolloutStarted, SpeedSource
 from headgate.controller.knowledge.measured_window import MeasuredWindow, SlotWindow
 from headgate.controller.knowledge.offered_load import Lag
 from headgate.controller.knowledge.vm_ways import VmWay
@@ -184,7 +184,8 @@ class SlotStatus(msgspec.Struct, frozen=True):
 class VmStatus(msgspec.Struct, frozen=True):
     """state: `held_dead`, or as membership has it. provided: asked of the provider. troubled: its disk is. clock: its
     UTC is so many ns behind the controller's, give or take so many, which is corrected; (0, 0): unknown. cordon:
-    `cordon_of`. workers_as: whom its workers run as."""
+    `cordon_of`. workers_as: whom its workers run as. speed_by: what shows that it is as fast as plans take it to be
+    (empty where that is 1), since `speed_ns` (UTC; 0: as it is said to be)."""
 
     vm: Vm
     state: str
@@ -199,6 +200,8 @@ class VmStatus(msgspec.Struct, frozen=True):
     cordon: str = ""
     machine: str = ""
     workers_as: str = ""
+    speed_by: SpeedSource | Literal["", "stated"] = ""
+    speed_ns: int = 0
 
 
 class TaskMeasuring(msgspec.Struct, frozen=True):

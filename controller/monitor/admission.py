@@ -33,6 +33,7 @@ from headgate.topology_runtime.wire.wire_version import REMEDY, client_fault
 NS = 1_000_000_000
 NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 USD_MOST = 1e6  # per hour, of one VM
+ROUND_NS_MOST, HOST_LONGEST = 1e9, 64  # of an agent's loop; letters of its machine's name
 BAD_MOST, BAD_WITHIN_NS = 10, 10 * NS  # bad messages from a peer …
 BANNED_NS = 60 * NS  # … that are too many, and for how long it is not heard then
 BYTES_A_SECOND, BYTES_AT_ONCE = 4 << 20, 8 << 20  # of an agent's key; a busy VM sends a tenth
@@ -58,9 +59,11 @@ def check(message: m.FromAgent) -> None:
     match message:
         case m.Hello():
             _check_hello(message)
+            _check_loop(message.loop)
         case m.Report():
             for worker in message.workers:
                 _check_worker(message, worker)
+            _check_loop(message.loop)
             _check_spools(message.spools)
         case OutputLines():
             if any(line.slot >= SLOTS_MOST for line in message.lines):
@@ -94,6 +97,11 @@ def _check_spools(spools: tuple[m.SpoolLeft, ...]) -> None:
     for spool in spools:
         if spool.acked > spool.end:
             raise BadMessage("a spool that is acked beyond its end", cause=spool.task)
+
+
+def _check_loop(loop: m.LoopSeen) -> None:
+    if not 0 <= loop.round_ns <= ROUND_NS_MOST or loop.seconds < 0 or len(loop.host) > HOST_LONGEST:
+        raise BadMessage("a loop that cannot be", cause=f"{loop.round_ns} ns, {loop.seconds} s")
 
 
 def _check_worker(report: m.Report, worker: m.WorkerStatus) -> None:

@@ -70,6 +70,7 @@ class RunShare(msgspec.Struct, frozen=True):
     predicted_tps: float | None = None
     usd_per_hour: float = 0.0
     alarms: tuple[str, ...] = ()
+    stays: str = ""  # why it moves nothing by itself
 
     @property
     def stands(self) -> str:
@@ -80,6 +81,7 @@ class RunShare(msgspec.Struct, frozen=True):
 class _HeardVm(msgspec.Struct):
     at_ns: int
     agents: frozenset[str]  # runs that have an agent there
+    pid: int = 0  # of the process that starts them; 0: not known
 
 
 def settings_of(asked: Mapping[str, Any]) -> dict[str, int]:
@@ -115,6 +117,7 @@ class SharedCluster:
         self._granted: dict[str, tuple[Slot, ...]] = {}
         self._claims: list[Claim] = []
         self._total = 0
+        self._here: set[str] = set()  # VMs that are not silent
 
     def kept(self) -> SharedFile:
         held = {str(slot): run for slot, run in sorted(self.held.items())}
@@ -176,14 +179,15 @@ class SharedCluster:
 
     # ── what is heard ───────────────────────────────────────────────────────────────────────────
 
-    def heard_vm(self, vm: str, slots: Any, runs: Any, now_ns: int) -> list[Admitted]:
+    def heard_vm(self, vm: str, slots: Any, runs: Any, now_ns: int, pid: Any = 0) -> list[Admitted]:
         """A VM says its slots, and which runs have an agent there; who shall have one. Raises InvalidInput."""
         sound = isinstance(slots, int) and not isinstance(slots, bool) and 1 <= slots <= SLOTS_MOST
         if not NAME.fullmatch(vm) or not sound or not isinstance(runs, list):
             raise InvalidInput("a VM says its slots and its agents", cause=f"{vm:.64}: {slots!r:.40}")
         self.vms[vm] = slots
         agents = [one for one in self.running if one.run]
-        self._heard[vm] = _HeardVm(now_ns, frozenset(map(str, runs)).union(one.run for one in agents))
+        known = frozenset(map(str, runs)).union(one.run for one in agents)
+        self._heard[vm] = _HeardVm(now_ns, known, pid if isinstance(pid, int) else 0)
         self._sure.add(vm)
         return agents
 
@@ -210,7 +214,7 @@ class SharedCluster:
     def decide(self, now_ns: int) -> dict[str, tuple[Slot, ...]]:
         """Topology → the slots it may use from now on; `held` knows of them. To be kept before anybody is told."""
         self._release()
-        heard = {vm for vm, at in self._heard.items() if now_ns - at.at_ns < HEARD_NS}
+        self._here = heard = {vm for vm, at in self._heard.items() if now_ns - at.at_ns < HEARD_NS}
         slots = [
             Slot(vm, number) for vm, many in sorted(self.vms.items()) if vm in heard for number in range(many)
         ]
@@ -256,9 +260,13 @@ class SharedCluster:
         return {
             "schema": SCHEMA,
             "slots": self._total,
-            "vms": [{"vm": vm, "slots": slots} for vm, slots in sorted(self.vms.items())],
+            "vms": [self._vm_row(vm) for vm in sorted(self.vms)],
             "topologies": [self.row(one) for one in self.topologies.values()],
         }
+
+    def _vm_row(self, vm: str) -> dict[str, Any]:
+        state = "joined" if vm in self._here & self._sure else "silent"
+        return {"vm": vm, "slots": self.vms[vm], "state": state, "pid": self._heard[vm].pid or None}
 
     def row(self, one: Admitted) -> dict[str, Any]:
         share, count = self._shares.get(one.name), self._counts.get(one.name)
@@ -292,8 +300,31 @@ class SharedCluster:
             words.append(why_fewer(one.name, self._claims, self._total, self._counts))
         mine = {slot for slot, run in self.held.items() if run == one.run}
         going = len(mine - {*self._granted.get(one.name, mine)})
-        words.append(f"{going} being emptied for others" if going else "")
+        words.append(f"{going} being emptied for others" if going and not share.stays else "")
+        words.append(
+            f"{going} wanted by others, and not emptied: {share.stays}" if going and share.stays else ""
+        )
         return "; ".join(word for word in (*words, *share.alarms[:1]) if word)
+
+
+PORTS_EACH = 3  # of a topology's controller: agents, commands, the picture
+
+
+def ports_from(first: int, topologies: Collection[Admitted]) -> tuple[int, int, int]:
+    """The next three of as many as all topologies can have, from this port on: the first that are free after those of
+    the newest run, so that what is left of a run that is over does not soon find another one there.
+
+    >>> ports_from(7500, [Admitted("a", "1", ports=(7500, 7501, 7502), over="it ended")])
+    (7503, 7504, 7505)
+    """
+    taken = {one.ports[0] for one in topologies if not one.over}
+    newest = max((one for one in topologies if one.run), key=lambda one: (one.since, one.run), default=None)
+    after = (
+        (newest.ports[0] - first) // PORTS_EACH + 1 if newest is not None and newest.ports[0] >= first else 0
+    )
+    firsts = (first + PORTS_EACH * ((after + n) % TOPOLOGIES_MOST) for n in range(TOPOLOGIES_MOST))
+    port = next(port for port in firsts if port not in taken)
+    return port, port + 1, port + 2
 
 
 def share_of(data: Any) -> RunShare | None:

@@ -33,11 +33,17 @@ from headgate.controller.monitor.admission import (
     foreign,
     refused_to,
 )
-from headgate.controller.sharing.shared_cluster import Admitted, SharedCluster, SharedFile, share_of
+from headgate.controller.sharing.shared_cluster import (
+    Admitted,
+    SharedCluster,
+    SharedFile,
+    ports_from,
+    share_of,
+)
 from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError, InvalidInput
 from headgate.topology_runtime.keys import audit_lines
 from headgate.topology_runtime.keys.key_pairs import KeyGuard, Who
-from headgate.topology_runtime.keys.keyring import Keyring, Trust
+from headgate.topology_runtime.keys.keyring import SHARED, Keyring, Trust
 from headgate.topology_runtime.platform.addresses import Listening
 from headgate.topology_runtime.platform.child_processes import Child, headgate_command, owner_option, stop_all
 from headgate.topology_runtime.platform.clock import monotonic_ns, wall_ns
@@ -54,7 +60,6 @@ LOOK_NS = NS
 ASK_S = 1.0  # a controller answers in milliseconds
 AGAIN_NS = 10 * NS  # before a controller that could not run is started again
 PATIENCE_S = 5.0
-OWN = "shared"  # the operator whose key this process asks its controllers with
 FILE, TOPOLOGIES, LOG = "shared.json", "topologies", "controller.log"
 MESSAGES_A_TURN = 200
 
@@ -62,7 +67,8 @@ MESSAGES_A_TURN = 200
 @dataclass(frozen=True, slots=True)
 class SharedPlace:
     """Where it lives: its state directory, where traces go (None: nowhere), its ports (0: any), its keys and address;
-    words: options that all its controllers are started with."""
+    words: options that all its controllers are started with. topology_port: from which their ports are counted (0:
+    any)."""
 
     state: Path
     traces: Path | None
@@ -71,6 +77,7 @@ class SharedPlace:
     keys: Keyring
     at: Listening
     words: tuple[str, ...]
+    topology_port: int = 0
 
 
 class SharedController:
@@ -85,7 +92,7 @@ class SharedController:
         self._disk = DiskTroubles()
         self._audit = AuditLog(home / audit_lines.FILE, self._disk)
         ring = place.keys
-        ring.ensure("operator", OWN)
+        ring.ensure("operator", SHARED)
         self._trust = Trust(ring)
         own, at, many = ring.controller(), place.at, channels.REQUEST_MAX_BYTES
         agents, clients = (
@@ -241,7 +248,7 @@ class SharedController:
         endpoint, share = self._where(one), None
         if endpoint is not None:
             try:
-                contact = self._place.keys.key("operator", OWN).contact(endpoint)
+                contact = self._place.keys.key("operator", SHARED).contact(endpoint)
                 reply = channels.ask(contact, request, ASK_S)
                 share = share_of(reply.data) if reply.error is None else None
             except HeadgateError as error:
@@ -281,7 +288,9 @@ class SharedController:
         if request.command != "agents":
             raise InvalidInput(f"agents do not ask for {request.command!r:.40}")
         told = request.arguments
-        runs = self._cluster.heard_vm(who.name, told.get("slots"), told.get("runs"), monotonic_ns())
+        runs = self._cluster.heard_vm(
+            who.name, told.get("slots"), told.get("runs"), monotonic_ns(), told.get("pid")
+        )
         host = self._control.endpoint.rpartition(":")[0]
         return Reply([{"topology": o.name, "run": o.run, "controller": f"{host}:{o.ports[0]}"} for o in runs])
 
@@ -333,10 +342,7 @@ class SharedController:
         if self._signals:
             raise Conflict("this controller ends")
         if not one.run:
-            ports = free_ports(self._place.at.listen, 3)
-            one = replace(
-                one, run=new_run_id(), since=utc_iso(wall_ns()), ports=(ports[0], ports[1], ports[2])
-            )
+            one = replace(one, run=new_run_id(), since=utc_iso(wall_ns()), ports=self._ports())
         self._cluster.put(one)
         if not self._keep():
             self._cluster.put(replace(one, over="the disk did not take it"))
@@ -345,6 +351,13 @@ class SharedController:
             )
         self._look_ns = 0
         return one
+
+    def _ports(self) -> tuple[int, int, int]:
+        """Of another topology's controller."""
+        if first := self._place.topology_port:
+            return ports_from(first, self._cluster.topologies.values())
+        ports = free_ports(self._place.at.listen, 3)
+        return ports[0], ports[1], ports[2]
 
     def _dismiss(self, one: Admitted) -> dict[str, Any]:
         """End one whose controller cannot run. Raises Conflict."""

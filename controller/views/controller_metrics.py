@@ -112,6 +112,12 @@ def families(view: RunView) -> Iterable[Metric]:
         ["vm", "to"],
         _delays(view),
     )
+    yield from gauges(
+        "headgate_vm_speed_ratio",
+        "How fast plans take a VM to be, where that is not 1, by what shows it.",
+        ["vm", "source"],
+        {(vm.vm.vm, vm.speed_by): vm.vm.speed for vm in view.vms if vm.up and vm.speed_by},
+    )
     for what, about in (("cpu", "CPU of a slot"), ("memory", "Memory of a slot")):
         labels = ["vm", "slot", "source"]
         yield from gauges(
@@ -161,6 +167,8 @@ def _values_by(view: RunView) -> Iterator[tuple[str, str, str, Mapping[str, floa
     yield "headgate_model_error_ratio", "Measured input rate of a task / predicted one, minus 1.", "task", off
     yield "headgate_slots", "Slots of the VMs that are there, by state.", "state", _slot_states(view)
     yield "headgate_disk_trouble", full, "vm", troubled
+    since = {vm.vm.vm: vm.speed_ns / NS for vm in view.vms if vm.up and vm.speed_ns}
+    yield "headgate_vm_speed_since_seconds", "Since when that is seen, UTC.", "vm", since
     times = {now.task: now for now in view.event_time}
     marks = {task: now.watermark_us / 1e6 for task, now in times.items() if now.watermark_us is not None}
     lags = {task: now.lag_s for task, now in times.items() if now.lag_s is not None}

@@ -205,6 +205,8 @@ def _vm(view: RunView, vm: VmStatus) -> dict[str, Any]:
         "pid": vm.pid or None,
         "slot_cores": vm.vm.slot_cores,
         "speed": round(vm.vm.speed, 4),
+        "speed_by": vm.speed_by or None,
+        "speed_age_s": round((view.wall_ns - vm.speed_ns) / NS, 3) if vm.speed_ns else None,
         "slot_memory_bytes": vm.vm.slot_memory_bytes,
         "machine": vm.machine or None,
         "provided": vm.provided,

@@ -322,6 +322,8 @@ def _vm(view: RunView, now: VmStatus) -> s.VmNow:
         slots_used=sum(slot.slot in by_slot for slot in now.slots),
         slot_cores=vm.slot_cores,
         speed=figure(vm.speed) if vm.speed != 1.0 else None,
+        speed_by=now.speed_by or None,
+        speed_since=utc_iso(now.speed_ns) if now.speed_ns else None,
         slot_memory_bytes=vm.slot_memory_bytes,
         threads=sum(sum(by_slot.get(slot.slot, {}).values()) for slot in now.slots),
         usd_per_hour=vm.usd_per_hour or None,

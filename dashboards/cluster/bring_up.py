@@ -14,6 +14,7 @@ from typing import Any
 import msgspec
 
 from headgate.dashboards.cluster import forwards
+from headgate.dashboards.cluster.cluster_runs import running_of
 from headgate.dashboards.cluster.forwards import cluster_folder
 from headgate.dashboards.cluster.host_changes import (
     MODE,
@@ -36,7 +37,7 @@ from headgate.topology_runtime.errors import Conflict, HeadgateError
 from headgate.topology_runtime.keys import signing_keys
 from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.keys.keyring import CONTROLLER as CONTROLLER_KEY
-from headgate.topology_runtime.keys.keyring import LOCAL, TRUST, Keyring, read_key
+from headgate.topology_runtime.keys.keyring import LOCAL, SHARED, SHARED_KEY, TRUST, Keyring, read_key
 from headgate.topology_runtime.platform.addresses import tcp
 from headgate.topology_runtime.platform.clock import monotonic_ns
 
@@ -90,10 +91,12 @@ class ClusterKeys:
         self.folder = cluster_folder(cluster) / "keys"
         self.dry = dry
 
-    def make(self, vms: Iterable[VmEntry]) -> None:
-        """Those that are missing. Raises InvalidInput."""
+    def make(self, vms: Iterable[VmEntry], shared: bool = False) -> None:
+        """Those that are missing. shared: the controller needs one to ask its topologies' with. Raises InvalidInput."""
         if not self.dry:
             ring = Keyring.at(self.folder)
+            if shared:
+                ring.ensure("operator", SHARED)
             for vm in vms:
                 ring.ensure("agent", vm.name)
             if not self.signing.exists():
@@ -128,8 +131,12 @@ def wanted_on(
     if not facts.systemd:
         files[KEEPER] = resources.files("headgate.dashboards.cluster.on_host").joinpath(KEEPER).read_bytes()
     if on.host == hosts.controller.on.host:
-        files |= {f"keys/{name}": keys.content(name) for name in (CONTROLLER_KEY, TRUST)}
-        secret = keys.digest(CONTROLLER_KEY)
+        own = (
+            CONTROLLER_KEY,
+            *([SHARED_KEY] if hosts.controller.shared else []),
+        )
+        files |= {f"keys/{name}": keys.content(name) for name in (*own, TRUST)}
+        secret = keys.digest(*own)
         services.append(controller_service(hosts, home, version, secret, facts.systemd))
     for vm in hosts.vms_on(on.host):
         key = f"{agent_name(vm.name)}.key"
@@ -185,7 +192,7 @@ async def bring_up(up: BringUp, board: HostBoard) -> BroughtUp:
         judge(hosts, facts, board)
         if hosts.controller.on.host in board.failures:
             return found
-        up.keys.make(up.vms())
+        up.keys.make(up.vms(), up.hosts.controller.shared)
         for on in hosts.hosts():
             if on.host in facts and on.host not in board.failures:
                 wanted[on.host] = wanted_on(hosts, on, facts[on.host], up.wheels, up.keys)
@@ -217,12 +224,12 @@ def refuse_restarts(up: BringUp, found: BroughtUp) -> None:
     if up.staged or up.only is not None or not found.restarts:
         return
     try:
-        running = asked(contact_of(up.hosts, up.keys), "status")["topology"]
+        running = running_of(asked(contact_of(up.hosts, up.keys), "status"))
     except HeadgateError:
         return  # a controller that does not answer is what `up` is there to mend
-    if running is not None:
+    if running:
         raise Conflict(
-            f"{running} runs, and services would be started again all at once",
+            f"{', '.join(running)} runs, and services would be started again all at once",
             faults=[step.line() for step in found.restarts],
             hint="`headgate cluster upgrade` does it one after the other, or `headgate stop` before",
         )

@@ -20,6 +20,7 @@ from headgate.dashboards.cluster.bring_up import (
     bring_up,
     contact_of,
 )
+from headgate.dashboards.cluster.cluster_runs import ClusterRun, drain_all, running_of, runs_of
 from headgate.dashboards.cluster.forwards import cluster_folder, let_go
 from headgate.dashboards.cluster.host_changes import MODE, agent_name
 from headgate.dashboards.cluster.host_facts import CONTROLLER
@@ -148,11 +149,19 @@ def drain(hosts: Path, vms: tuple[str, ...], deadline: float, force: bool) -> No
     told = read_hosts(hosts)
     check_names(told, hosts, vms)
     contact = contact_of(told, ClusterKeys(told.name))
-    asked(contact, "drain", {"vms": list(vms), "force": force})
-    if deadline > 0:
-        until_drained(contact, vms, deadline)
+    runs, until = drain_all(contact, list(vms), force), time.monotonic() + deadline
+    for run in runs if deadline > 0 else ():
+        until_drained(run.contact, vms, until - time.monotonic())
     words = "drained: nothing is left there" if deadline > 0 else "draining"
-    click.echo(f"{', '.join(vms)}: {words}. `headgate uncordon {' '.join(vms)}` lets them be used again")
+    click.echo(f"{', '.join(vms)}: {words}. {_used_again(told, vms, runs)}")
+
+
+def _used_again(told: ClusterHosts, vms: tuple[str, ...], runs: list[ClusterRun]) -> str:
+    names = " ".join(vms)
+    if not told.controller.shared:
+        return f"`headgate uncordon {names}` lets them be used again"
+    each = [f"`headgate uncordon {names} --controller {told.name}/{run.topology}`" for run in runs]
+    return f"{', '.join(each)}: so they are used again" if each else "nothing runs"
 
 
 def check_names(told: ClusterHosts, hosts: Path, vms: tuple[str, ...]) -> None:
@@ -205,12 +214,13 @@ def refuse_running(hosts: ClusterHosts) -> None:
             status = asked(contact_of(hosts, ClusterKeys(hosts.name)), "status")
         except HeadgateError:
             return
-        if status["topology"] is None:
+        if not (names := ", ".join(running_of(status))):
             return
-        if status["stage"] not in ENDING or time.monotonic() > until:
-            raise Conflict(f"a topology runs: {status['topology']}", hint="headgate stop, or --force")
+        stages = {one["stage"] for one in status.get("topologies", [status])} - {"over"}
+        if not stages <= {*ENDING} or time.monotonic() > until:
+            raise Conflict(f"a topology runs: {names}", hint="headgate stop, or --force")
         if not told:
-            click.echo(f"{status['topology']} was stopped and ends: it is waited for", err=True)
+            click.echo(f"{names} was stopped and ends: it is waited for", err=True)
         told = True
         time.sleep(0.3)
 
@@ -253,8 +263,7 @@ def remove(hosts: Path, vms: tuple[str, ...], force: bool) -> None:
 
 def refuse_used(hosts: ClusterHosts, keys: ClusterKeys, vms: tuple[str, ...]) -> None:
     """Raises Conflict when threads of the plan in force are there."""
-    status = asked(contact_of(hosts, keys), "status")
-    used = {vm["vm"] for vm in status["vms"] if any(slot["threads"] for slot in vm["slots"])}
+    used = {vm for run in runs_of(contact_of(hosts, keys)) for vm in run.threads_on()}
     if used & set(vms):
         raise Conflict(
             f"threads run on {', '.join(sorted(used & set(vms)))}",
@@ -346,38 +355,40 @@ def one_agent(
         if drained and board.failures:
             click.echo(f"{vm} stays drained: `headgate uncordon {vm}` once it is well", err=True)
     if drained and not board.failures:
-        asked(contact_of(whole.hosts, whole.keys), "uncordon", {"vms": [vm]})
+        for run in runs_of(contact_of(whole.hosts, whole.keys)):
+            asked(run.contact, "uncordon", {"vms": [vm]})
 
 
 def drain_for_upgrade(whole: BringUp, vm: str, board: HostBoard, deadline_s: float, force: bool) -> bool:
     """Is it drained, so that it has to be uncordoned? Raises what `headgate drain` does, but where forced."""
     contact = contact_of(whole.hosts, whole.keys)
-    if answering(whole)["topology"] is None:
+    if not running_of(answering(whole)):
         return False
     host = next(one.on.host for one in whole.hosts.vms if one.name == vm)
     board.step(host, f"drain {vm}")
     try:
-        asked(contact, "drain", {"vms": [vm]})
+        runs = drain_all(contact, [vm])
     except CommandRefused as error:
         if not force:
             raise
         board.step(host, f"{vm} is not drained: {error.what}")
         return False
-    until_drained(contact, (vm,), deadline_s)
-    return True
+    for run in runs:
+        until_drained(run.contact, (vm,), deadline_s)
+    return bool(runs)
 
 
 def refuse_undrained(whole: BringUp, vms: frozenset[str]) -> None:
     """Before anything is changed. Raises Conflict where a VM could not be drained, each by itself."""
     try:
-        status = asked(contact_of(whole.hosts, whole.keys), "status")
+        runs = runs_of(contact_of(whole.hosts, whole.keys))
     except Unreachable:
         return  # a controller that does not answer is what an upgrade may be there to mend
-    known = {vm["vm"] for vm in status["vms"]}
     faults = []
-    for vm in sorted(vms & known) if status["topology"] is not None else ():
+    pairs = [(run, vm) for run in runs for vm in sorted(vms & {one["vm"] for one in run.status["vms"]})]
+    for run, vm in pairs:
         try:
-            asked(contact_of(whole.hosts, whole.keys), "drain", {"vms": [vm], "check": True})
+            asked(run.contact, "drain", {"vms": [vm], "check": True})
         except CommandRefused as error:
             if error.code == UsageError.code:
                 return  # it is of before there was such a command; once it is upgraded it says so itself
@@ -401,6 +412,7 @@ def answering(whole: BringUp) -> Mapping[str, Any]:
                 raise
         else:
             joined = {vm["vm"] for vm in status["vms"] if vm["state"] == "joined"}
-            if names <= joined or time.monotonic() > until:
+            starting = any(one["stage"] == "starting" for one in status.get("topologies", ()))
+            if (names <= joined and not starting) or time.monotonic() > until:
                 return status
         time.sleep(LOOK_S)

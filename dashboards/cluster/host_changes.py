@@ -48,6 +48,7 @@ def controller_service(
         "controller", "run", "--run", hosts.name, "--keys", f"{home}/keys",
         "--listen", listen(c.address), "--advertise", c.address,
         "--port", str(c.port), "--command-port", str(c.command_port), "--stream-port", str(c.stream_port),
+        *(["--set", "shared=yes", "--set", f"topology-port={c.topology_port}"] if c.shared else []),
     ]  # fmt: skip
     return _service(hosts.name, CONTROLLER, command, home, (version, secret), systemd)
 
@@ -67,6 +68,7 @@ def agent_service(
         *(["--set", f"worker-port={vm.worker_port}"] if vm.worker_port else []),
         *(["--slot-memory", vm.slot_memory] if vm.slot_memory else []),
         *(["--workers-as", vm.workers_as] if vm.workers_as else []),
+        *(["--set", "shared=yes"] if hosts.controller.shared else []),
     ]  # fmt: skip
     return _service(hosts.name, name, command, home, (version, secret), systemd, vm.devices)
 

@@ -36,7 +36,7 @@ from headgate.dashboards.cluster.hosts_file import ClusterHosts, Reached, parse
 from headgate.dashboards.cluster.on_host.host_side import unreached
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.keys.keyring import CONTROLLER as CONTROLLER_KEY
-from headgate.topology_runtime.keys.keyring import TRUST
+from headgate.topology_runtime.keys.keyring import SHARED_KEY, TRUST
 from headgate.topology_runtime.platform.clock import wall_ns
 from headgate.topology_runtime.wording import utc_iso
 
@@ -96,7 +96,8 @@ async def survey(hosts: ClusterHosts, links: dict[str, HostLink], board: HostBoa
         files = [KEEPER, SIGNER, *(f"{name}.key" for name in services)]
         if host == hosts.controller.on.host:
             services.insert(0, CONTROLLER)
-            files += [f"keys/{TRUST}", f"keys/{CONTROLLER_KEY}"]
+            own = (CONTROLLER_KEY, *([SHARED_KEY] if hosts.controller.shared else []))
+            files += [f"keys/{name}" for name in (TRUST, *own)]
         told = await link.ask("facts", home=hosts.home(link.on), files=files, services=services)
         offset_s, error_s = await link.clock()
         return msgspec.convert({**told, "clock_offset_s": offset_s, "clock_error_s": error_s}, HostFacts)

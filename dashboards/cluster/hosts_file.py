@@ -31,6 +31,7 @@ SLOTS_MOST, VMS_MOST, PRICE_MOST = 256, 1024, 100_000.0
 LOCAL = "local"  # this machine, without ssh
 PORTS = (7311, 7312, 7313)  # of the controller: agents, commands, stream
 WORKER_PORT, PORT_MOST = 7400, 65535
+TOPOLOGY_PORT, TOPOLOGY_PORTS = 7500, 192  # of a shared controller: three for each topology
 
 
 class Reached(msgspec.Struct, frozen=True):
@@ -56,13 +57,22 @@ class Reached(msgspec.Struct, frozen=True):
 
 
 class ControllerEntry(msgspec.Struct, frozen=True):
-    """address: where the others reach it."""
+    """address: where the others reach it. shared: it runs several topologies, whose controllers take ports from
+    topology_port on."""
 
     on: Reached
     address: str
     port: int = PORTS[0]
     command_port: int = PORTS[1]
     stream_port: int = PORTS[2]
+    shared: bool = False
+    topology_port: int = TOPOLOGY_PORT
+
+    @property
+    def topology_ports(self) -> range:
+        return range(
+            self.topology_port, self.topology_port + TOPOLOGY_PORTS if self.shared else self.topology_port
+        )
 
 
 class VmEntry(msgspec.Struct, frozen=True):
@@ -171,6 +181,7 @@ _KEYS: dict[str, dict[str, Judge]] = {
     "defaults": {**_REACHED, **_SIZED},
     "controller": {
         "host": _HOST, "address": _HOST, **_REACHED, "port": _PORT, "command_port": _PORT, "stream_port": _PORT,
+        "shared": _flag, "topology_port": _PORT,
     },
     "vm": {
         "name": _text(NAME, "a name of 1 to 64 letters, digits, '.', '_' and '-'"),
@@ -217,6 +228,7 @@ def _faults(data: dict[str, Any]) -> Iterator[str]:
         yield from _twice([vm for vm in vms if isinstance(vm, dict)])
     if isinstance(data.get("controller"), dict):
         yield from _ports(data["controller"])
+        yield from _of_shared(data["controller"], data.get("only_ssh") is True)
     yield from _forwarded(data)
 
 
@@ -262,6 +274,15 @@ def _ports(controller: dict[str, Any]) -> Iterator[str]:
             yield f"controller.{name}: {port} is used twice"
 
 
+def _of_shared(controller: dict[str, Any], only_ssh: bool) -> Iterator[str]:
+    """What cannot be together with a shared controller, or only with one."""
+    if controller.get("shared") is not True:
+        if "topology_port" in controller:
+            yield "controller.topology_port: only with shared = true"
+    elif only_ssh:
+        yield "controller.shared: not with only_ssh = true: ports of topologies are not forwarded"
+
+
 def _forwarded(data: dict[str, Any]) -> Iterator[str]:
     """What cannot be together with forwards."""
     vms = [vm for vm in data["vm"] if isinstance(vm, dict)] if isinstance(data.get("vm"), list) else []
@@ -281,6 +302,10 @@ def _taken(hosts: ClusterHosts) -> list[str]:
     """Ports that are meant twice, or are none."""
     c, found = hosts.controller, []
     used = dict.fromkeys((c.port, c.command_port, c.stream_port), "the controller")
+    if c.topology_ports and c.topology_ports[-1] > PORT_MOST:
+        found.append(f"controller: the ports of its topologies end above {PORT_MOST}: a lower topology_port")
+    if both := sorted(used.keys() & set(c.topology_ports)):
+        found.append(f"controller: port {both[0]} is one of its topologies' ({c.topology_port} and on), too")
     for number, vm in enumerate(hosts.vms):
         if vm.worker_ports and vm.worker_ports[-1] > PORT_MOST:
             found.append(f"vm[{number}]: its workers' ports end above {PORT_MOST}: a lower worker_port")
@@ -298,6 +323,8 @@ def _hosts(data: dict[str, Any], name: str) -> ClusterHosts:
         on=_reached(told, defaults),
         address=LOOPBACK if only_ssh else _address(told),
         **{key: told[key] for key in ("port", "command_port", "stream_port") if key in told},
+        shared=told.get("shared", False),
+        topology_port=told.get("topology_port", TOPOLOGY_PORT),
     )
     vms = tuple(_vm({**defaults, **vm}, _reached(vm, defaults), _address(vm)) for vm in data["vm"])
     if only_ssh:

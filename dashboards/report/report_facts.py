@@ -17,6 +17,7 @@ SLOW, DISTURBING = 0.9, 1.1  # of a speed and of a factor: as in docs/reference/
 BEFORE_S = 10.0  # what happened so long before an episode, or in it, is named with it
 TROUBLE = (
     "vm_lost", "vm_restarted", "worker_died", "slot_quarantined", "state_lost", "trouble", "clock_step", "code",
+    "speed",
 )  # fmt: skip
 UNREAD_SHARE = 0.005  # of what was due: less is what comes in the last moment
 REASONS = {

@@ -30,6 +30,7 @@ from headgate.topology_runtime.keys.key_pairs import Contact
 from headgate.topology_runtime.wire.channels import ask
 from headgate.topology_runtime.wire.messages import Request
 from headgate.topology_runtime.wire.wire_version import REMEDY
+from headgate.topology_runtime.wording import counted
 
 # Columns of the tasks' table that a narrow terminal does without, the first one first
 SPARE = ("of slot", "load", "off model", "cores", "busy")
@@ -63,6 +64,9 @@ def status(
     if every_s is not None or seconds is not None:
         raise UsageError("--every and --seconds need --watch", hint="headgate status --watch")
     found = status_of(controller)
+    if found["schema"] == SHARED and output == "table" and not found["topologies"]:
+        click.echo(empty_line(found))
+        return
     if found["schema"] == SHARED:
         emit(output, found, topology_rows(found, wide=output != "table"))
         return
@@ -84,6 +88,12 @@ def topology_rows(found: Mapping[str, Any], wide: bool) -> list[Row]:
     """A row per topology; `slots` are those that it has. wide: with all that is known."""
     rows: list[Row] = [{**one, "slots": " ".join(one["slots"])} for one in found["topologies"]]
     return rows if wide else [{name: row[name] for name in IN_THE_TABLE} for row in rows]
+
+
+def empty_line(found: Mapping[str, Any]) -> str:
+    """Of a shared controller that no topology was given to."""
+    there = f"{counted(found['slots'], 'slot')} on {counted(len(found['vms']), 'VM')}"
+    return f"no topology was submitted yet; {there}: `headgate submit FILE:FLOW`"
 
 
 def status_of(controller: str | None) -> dict[str, Any]:

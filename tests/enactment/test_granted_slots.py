@@ -93,6 +93,13 @@ def test_a_slot_of_a_vm_that_is_not_heard_is_not_called_empty() -> None:
     assert not [slot for slot in world.ask("grant", slots=other).data["empty"] if slot.startswith(gone)]
 
 
+def test_a_run_that_moves_nothing_by_itself_says_so() -> None:
+    world = granted(*FOUR).until("committed").run(5)
+    assert share(world)["stays"] == ""
+    assert world.ask("resume", mode="advise").error is None
+    assert "advise" in share(world)["stays"]
+
+
 def test_names_that_are_no_slots_are_refused_all_at_once_and_nothing_changes() -> None:
     world = granted("vm1/0")
     for bad in (None, "vm1/0", ["vm1"], ["vm1/-1"], ["../0"], ["vm1/99999"], [7]):

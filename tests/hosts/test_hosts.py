@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from headgate.dashboards.cluster.bring_up import ClusterKeys, wanted_on
+from headgate.dashboards.cluster.cluster_runs import running_of
 from headgate.dashboards.cluster.host_changes import (
     HostWanted,
     agent_service,
@@ -37,6 +39,7 @@ from headgate.dashboards.cluster.host_facts import (
 from headgate.dashboards.cluster.hosts_file import ClusterHosts, parse
 from headgate.dashboards.cluster.on_host.controller_runs import folder_of_run
 from headgate.dashboards.cluster.on_host.host_side import ServicesHere, clean
+from headgate.dashboards.cluster.wheels import WheelSet
 from headgate.topology_runtime.api.cluster import SLOT_CORES
 from headgate.topology_runtime.platform.run_ids import is_run_id
 
@@ -413,3 +416,52 @@ def test_a_controller_takes_over_a_run_that_goes_on_and_begins_anew_after_one_th
     assert folder_of_run(tmp_path) == second
     (tmp_path / second / "summary.json").touch()
     assert folder_of_run(tmp_path) not in (second, "10", "11")
+
+
+SHARED = SMALL.replace('host = "10.0.0.1"\n', 'host = "10.0.0.1"\nshared = true\n', 1)
+
+
+def test_a_shared_controller_gets_its_key_and_says_which_ports_its_topologies_take(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    monkeypatch.setenv("HOME", str(tmp_path))
+    keys = ClusterKeys("plant")
+    hosts = hosts_of(SHARED)
+    keys.make(hosts.vms, hosts.controller.shared)
+    wheels = WheelSet("0.1.0-b", tmp_path / "h.whl")
+    kept = replace(WELL, systemd=False)
+    there = wanted_on(hosts, hosts.controller.on, kept, wheels, keys)
+    assert {name for name in there.files if name.startswith("keys/operator")} == {"keys/operator.shared.key"}
+    (controller,) = [json.loads(one.settings)["command"] for one in there.services]
+    assert "shared=yes" in controller and "topology-port=7500" in controller
+    vm = hosts.vms[0]
+    (agent,) = [
+        json.loads(one.settings)["command"] for one in wanted_on(hosts, vm.on, kept, wheels, keys).services
+    ]
+    assert "shared=yes" in agent and "topology-port=7500" not in agent
+    alone = wanted_on(hosts_of(SMALL), hosts.controller.on, kept, wheels, keys)
+    assert "keys/operator.shared.key" not in alone.files and "shared=yes" not in str(alone.services)
+
+
+@pytest.mark.parametrize(
+    ("told", "said"),
+    [
+        ("topology_port = 7600", "only with shared = true"),
+        ("shared = 1", "expected true or false"),
+        ("shared = true\ntopology_port = 65500", "a lower topology_port"),
+        ("shared = true\ntopology_port = 7200", "port 7311 is one of its topologies'"),
+    ],
+)
+def test_ports_of_topologies_that_cannot_be_are_said(told: str, said: str) -> None:
+    (fault,) = faults_of(SMALL.replace('host = "10.0.0.1"\n', f'host = "10.0.0.1"\n{told}\n', 1))
+    assert said in fault
+
+
+def test_what_runs_on_a_cluster_is_known_of_a_shared_controller_too() -> None:
+    rows = [
+        {"topology": name, "stage": stage}
+        for name, stage in (("a", "running"), ("b", "over"), ("c", "starting"))
+    ]
+    assert running_of({"topologies": rows}) == ["a", "c"]
+    assert running_of({"topology": "a"}) == ["a"] and running_of({"topology": None}) == []

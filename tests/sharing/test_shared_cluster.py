@@ -17,6 +17,7 @@ from headgate.controller.sharing.shared_cluster import (
     settings_of,
     share_of,
 )
+from headgate.dashboards.terminal.status_commands import empty_line
 from headgate.topology_runtime.errors import Conflict, HeadgateError, InvalidInput
 
 S = 1_000_000_000
@@ -123,6 +124,30 @@ def test_each_is_told_what_it_gets_and_why_it_gets_fewer() -> None:
     )
     assert (fraud["needs"], fraud["gets"], fraud["text"]) == (4, 4, "")
     assert len(shop["slots"]) == len(fraud["slots"]) == 4 and not set(shop["slots"]) & set(fraud["slots"])
+
+
+def test_slots_that_one_in_mode_advise_does_not_empty_are_said_with_why() -> None:
+    cluster = SharedCluster(SharedFile(), 0)
+    cluster.heard_vm("vm1", 4, [], 0)
+    shop = submit(cluster, "shop", "run1", 4)
+    granted = tuple(map(str, cluster.decide(0)["shop"]))
+    stays = RunShare("running", "shop", granted, granted, (), 4, stays="it runs in mode advise")
+    submit(cluster, "fraud", "run2", 2, priority=2)
+    cluster.heard_share("shop", stays)
+    cluster.decide(0)
+    assert "2 wanted by others, and not emptied: it runs in mode advise" in cluster.row(shop)["text"]
+    cluster.heard_share("shop", replace(stays, stays=""))
+    assert "2 being emptied for others" in cluster.row(shop)["text"]
+
+
+def test_a_vm_is_joined_from_when_it_is_heard_in_this_life() -> None:
+    cluster = SharedCluster(SharedFile(vms={"vm1": 4}), 0)
+    cluster.decide(0)
+    assert [(one["state"], one["pid"]) for one in cluster.document()["vms"]] == [("silent", None)]
+    cluster.heard_vm("vm1", 4, [], 0, 17)
+    cluster.decide(0)
+    assert [(one["state"], one["pid"]) for one in cluster.document()["vms"]] == [("joined", 17)]
+    assert "4 slots on 1 VM" in empty_line(cluster.document())
 
 
 def test_slots_of_one_that_is_over_are_free_once_its_agents_are_gone() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from headgate.controller.sharing.shared_cluster import Admitted, ports_from
 from headgate.controller.sharing.sharing_process import free_ports
 from headgate.dashboards import headgate_command as cli
 from headgate.topology_runtime.commands.rare_settings import without
@@ -54,6 +55,28 @@ def test_an_agent_without_a_key_is_refused_as_ever(
     words = ["--controller", "tcp://127.0.0.1:9", "--vm", "vm1", "--state-dir", str(tmp_path)]
     assert cli.main(["agent", "run", "--set", "shared=yes", *words]) == 2
     assert "--key" in capsys.readouterr().err
+
+
+def test_ports_of_topologies_are_counted_from_one_and_go_round() -> None:
+    def one(number: int, over: str = "") -> Admitted:
+        port = 7500 + 3 * number
+        return Admitted(
+            f"t{number}", f"r{number}", since=f"{number:04}", ports=(port, port + 1, port + 2), over=over
+        )
+
+    assert ports_from(7500, []) == (7500, 7501, 7502)
+    assert ports_from(7500, [one(0), one(1, "it ended")]) == (7506, 7507, 7508), (
+        "what ended may not be gone yet"
+    )
+    assert ports_from(7500, [one(0), *(one(n, "it ended") for n in range(1, 64))])[0] == 7503, (
+        "after the last: round"
+    )
+    assert ports_from(9000, [one(3)]) == (9000, 9001, 9002), "they were counted from another port"
+
+
+def test_ports_of_topologies_go_with_a_shared_controller(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["controller", "run", "--set", "topology-port=7500"]) == 2
+    assert "shared=yes" in capsys.readouterr().err
 
 
 def test_ports_are_free_and_all_different() -> None:

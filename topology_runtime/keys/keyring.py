@@ -32,6 +32,8 @@ KEY_SCHEMA, TRUST_SCHEMA = "headgate/key/v1", "headgate/trust/v1"
 TRUST, CONTROLLER = "trust.json", "controller.key"
 KEYS = "keys"  # in a run's state directory
 OVERLAP_S = 24 * 3600.0  # a rotated key counts for so long yet
+SHARED = "shared"  # the operator whose key a shared controller asks its topologies' controllers with
+SHARED_KEY = f"operator.{SHARED}.key"
 LOCAL = "local"  # the operator who made the folder
 
 

@@ -404,6 +404,15 @@ class SpoolLeft(msgspec.Struct, frozen=True, array_like=True):
     thread: int = 0
 
 
+class LoopSeen(msgspec.Struct, frozen=True, array_like=True):
+    """What a round of a fixed loop takes on a VM, at best, in ns of CPU while nothing else ran there (0: not known),
+    and in how many seconds it was looked at after the agent's start. host: VMs with the same one are one machine."""
+
+    round_ns: float = 0.0
+    seconds: int = 0
+    host: str = ""
+
+
 class Hello(msgspec.Struct, frozen=True, tag="hello"):
     """An agent says who it is, and what it speaks. `boot` rises with every start of the agent (its start in ns)."""
 
@@ -424,6 +433,7 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
     workers_as: str = ""  # whom its workers run as: "own (2040000001)", "agent (1000)"
     bandwidth_mbps: float = 0.0  # of its link, Mbit/s each way; 0: as the controller was told of this VM
     address: str = ""  # where others reach its workers, as hosts; none: it does not say
+    loop: LoopSeen = LoopSeen()  # at its start
 
 
 class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
@@ -539,6 +549,7 @@ class Report(msgspec.Struct, frozen=True, tag="report"):
     profiles: tuple[ProfileAt, ...] = ()  # that run here
     keys: tuple[KeysSeen, ...] = ()  # of its threads
     run: str = ""  # that this is of
+    loop: LoopSeen = LoopSeen()
 
 
 class Goodbye(msgspec.Struct, frozen=True, tag="goodbye"):

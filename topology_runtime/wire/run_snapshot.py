@@ -179,7 +179,8 @@ class SlotNow(SnapshotPart, frozen=True, kw_only=True):
 class VmNow(SnapshotPart, frozen=True, kw_only=True):
     """A VM. slots_used: those with threads. cpu, memory: of all its slots together, as fractions of them.
     provided: asked of the provider, so it may be given back. cordon: "cordoned", "draining" or "drained". speed: that
-    plans take it to have, where that is not 1."""
+    plans take it to have, where that is not 1; speed_by: what shows it, `rows`, `loop` or `stated`, speed_since when
+    (UTC)."""
 
     state: str
     slots: int
@@ -188,6 +189,8 @@ class VmNow(SnapshotPart, frozen=True, kw_only=True):
     slot_memory_bytes: int
     threads: int
     speed: float | None = None
+    speed_by: str | None = None
+    speed_since: str | None = None
     usd_per_hour: float | None = None
     provided: bool | None = None
     cordon: str | None = None

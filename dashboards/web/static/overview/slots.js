@@ -1,7 +1,7 @@
 // VM × slot: whose threads are where, which slots belong to one bundle alone, which are free.
 import { fill, keyed, legend, make, mark, say, scrolled } from "../core/elements.js";
 import { levelKeys, levelOf, LEVELS } from "../core/levels.js";
-import { count, known, percent, price, some } from "../core/numbers.js";
+import { count, figure, known, percent, price, some } from "../core/numbers.js";
 
 const MANY = 80; // slots: above it they are drawn smaller
 
@@ -58,7 +58,7 @@ function newVm(_, vm) {
 
 function drawVm(node, name, vm, slots, first) {
   mark(node, "data-state", vm?.state ?? "unknown");
-  const states = vm ? [vm.state !== "joined" && vm.state, vm.cordon].filter(Boolean) : [];
+  const states = vm ? [vm.state !== "joined" && vm.state, vm.cordon, vm.speed && `speed ${figure(vm.speed)}`].filter(Boolean) : [];
   const state = states.length ? ` – ${states.join(", ")}` : "";
   say(
     node.firstChild,

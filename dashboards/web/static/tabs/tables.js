@@ -16,6 +16,9 @@ import {
 } from "../core/numbers.js";
 
 const loadText = (task) => [levelText(task), loadPlace(task)].filter(Boolean).join(", ");
+const speedText = (vm) =>
+  figure(vm.speed ?? 1) +
+  (vm.speed_since ? ` by ${vm.speed_by} since ${clock(vm.speed_since)}` : "");
 const bytes = (value) => (known(value) ? `${figure(value / 1024 ** 2)} MiB` : NONE);
 
 const TASKS = [
@@ -40,7 +43,7 @@ const VMS = [
   ["CPU", (vm) => vm.cpu, percent],
   ["memory", (vm) => vm.memory, percent],
   ["cores/slot", (vm) => vm.slot_cores, figure],
-  ["speed", (vm) => vm.speed ?? 1, figure],
+  ["speed", (vm) => vm.speed ?? 1, null, speedText],
   ["memory/slot", (vm) => vm.slot_memory_bytes, bytes],
   ["per hour", (vm) => vm.usd_per_hour, money],
 ];
