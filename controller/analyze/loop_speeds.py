@@ -1,10 +1,11 @@
 """How fast VMs are by the loop that their agents run while nothing else does, before any row was seen there. Pure.
 
-A VM is as fast as the loop is there, beside the fastest VM of the run (of three machines or more, the second fastest): of
-where a model was measured the loop's figure is not known, and a VM that is taken to be faster than it says would be loaded with rows that it may not carry. What the
-loop takes at an agent's start is up to 1.8 times what it takes at best, where a machine is shared, and within ten
-seconds up to 1.2 times (measured on such a machine): so it has to be nearly half as fast at first, and later as far off
-as makes a model wrong. VMs on one machine are as fast as each other.
+A VM is as fast as the loop is there, beside the fastest VM of the run (of three machines or more, the second
+fastest): of where a model was measured the loop's figure is not known, and a VM that is taken to be faster than it
+says would be loaded with rows that it may not carry. What the loop takes at an agent's start is up to 1.8 times what
+it takes at best, where a machine is shared, and within ten seconds up to 1.2 times (measured on such a machine): so
+it has to be nearly half as fast at first, and later as far off as makes a model wrong. VMs on one machine are as fast
+as each other.
 """
 
 from __future__ import annotations
