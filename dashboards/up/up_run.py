@@ -67,10 +67,10 @@ from headgate.topology_runtime.wording import counted
 
 # ── What the machines can carry, asked of the planner in a process of its own (`--rate-scale auto`) ─────
 
-LIMIT_S = 60.0  # planning a thousand tasks takes a second; imports come on top
+LIMIT_S = 300.0  # planning a thousand tasks takes a second; a busy machine takes its time
 
 
-def capacity_tps(settings: UpSettings, topology: Path, models: Path) -> float:
+def capacity_tps(settings: UpSettings, topology: Path, models: Path, limit_s: float = LIMIT_S) -> float:
     """The highest input rate that fits all VMs there may be. Raises what the planner says."""
     command = headgate_command(
         "plan", str(topology), "--models", str(models), "--max-rate", "--rate-step", "fine"
@@ -80,7 +80,14 @@ def capacity_tps(settings: UpSettings, topology: Path, models: Path) -> float:
     given = {"topology-spread": settings.topology_spread, "as-printed": settings.as_printed or None}
     command += setting_words(given)
     command += ["-o", "json"]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT_S, check=False)
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit_s, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise HeadgateError(
+            f"what these slots carry was not worked out within {limit_s:g} s",
+            cause="the planner did not get that far; a scale `auto` is 80 % of it",
+            hint="is this machine busy? --rate-scale X, or --set peak=R, does without",
+        ) from error
     if done.returncode != 0:
         raise ChildRefused("the planner", done.returncode, done.stderr.splitlines())
     found: dict[str, Any] = json.loads(done.stdout)
@@ -123,8 +130,11 @@ def lines_of(summary: Summary) -> list[str]:
     if (offered := t["offered"] - t.get("before", 0)) > 0:
         achieved += f", {(t['acked'] - t.get('before', 0)) / offered:.1%} of what was offered"
     ms = ", ".join(
-        f"{name} {value:.1f}" if value is not None else f"{name} N/A" for name, value in latency.items()
+        f"{name} {value:.1f}" if value is not None else f"{name} N/A"
+        for name, value in latency.items()
+        if name != "error"
     )
+    exact = f" (±{latency['error']:.1%})" if latency.get("p50") is not None and "error" in latency else ""
     on_vms, left = t.get("left_on_vms", 0), rows_left(summary)
     return [
         f"{summary['topology']} ran {summary['seconds']:.1f} s",
@@ -137,7 +147,7 @@ def lines_of(summary: Summary) -> list[str]:
         *(f"          maybe more: {why}" for why in t["duplicates_why"]),
         *([f"left      {left:,}: not done, `headgate up --resume` reads them again"] if left else []),
         *([f"left      about {on_vms:,} events on VMs that are lost, or have no slot"] if on_vms else []),
-        f"latency   {ms} ms",
+        f"latency   {ms} ms{exact}",
         *(f"no time   {line}" for line in timeless_lines(summary)),
         *(f"late      {line}" for line in late_lines(summary)),
         *(f"open      {open_line(one)}" for one in open_tasks(summary)),

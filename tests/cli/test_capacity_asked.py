@@ -13,6 +13,7 @@ from headgate.dashboards.runs.up_settings import UpSettings
 from headgate.dashboards.up.up_run import capacity_tps
 from headgate.topology_runtime.api.cluster import Vm
 from headgate.topology_runtime.api.topology import Edge, Static, Task, Topology
+from headgate.topology_runtime.errors import HeadgateError
 from headgate.topology_runtime.platform.child_processes import ChildRefused
 
 FLOW = Topology("flow", (Task("source", static=Static()), Task("work", run="x:y")), (Edge("source", "work"),))
@@ -52,3 +53,10 @@ def test_up_passes_on_what_the_planner_says(flow, tmp_path):
     with pytest.raises(ChildRefused) as refused:
         capacity_tps(UpSettings(topology=str(flow[0])), flow[0], tmp_path / "nowhere")
     assert "HG-INVALID" in "\n".join(refused.value.lines())
+
+
+def test_a_planner_that_takes_too_long_is_said_so(flow):
+    with pytest.raises(HeadgateError) as late:
+        capacity_tps(UpSettings(topology=str(flow[0])), *flow, limit_s=1e-4)
+    assert late.value.what == "what these slots carry was not worked out within 0.0001 s"
+    assert late.value.hint is not None and "--rate-scale" in late.value.hint

@@ -63,6 +63,14 @@ def test_the_summary_says_how_many_rows_were_late_and_what_part_of_the_rows_is_d
     assert "acked     42,163 (862.4 rows/s, 99.9% of what was offered)" in lines
 
 
+def test_latencies_are_told_with_how_exact_they_are() -> None:
+    told = summary()
+    told["latency_ms"] = {"p50": 30.66, "p95": 32.2, "p99": 34.06, "max": 36.2, "error": 0.016}
+    assert "latency   p50 30.7, p95 32.2, p99 34.1, max 36.2 ms (±1.6%)" in lines_of(told)
+    told["latency_ms"] = {"p50": None, "error": 0.016}
+    assert "latency   p50 N/A ms" in lines_of(told)
+
+
 def test_keys_that_were_not_counted_are_not_taken_for_none() -> None:
     assert (
         "windows or timers of minutes may be open, they were not counted"
