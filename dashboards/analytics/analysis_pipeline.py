@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -18,8 +18,8 @@ from urllib.parse import quote
 import msgspec
 
 from headgate.dashboards.analytics.analyses.all_analyses import Rows, answers
-from headgate.dashboards.analytics.analyses.analysis_input import HELD, AnalysisInput
-from headgate.dashboards.analytics.analyses.earlier_run import QUICK_ROWS, ComparedWith
+from headgate.dashboards.analytics.analyses.analysis_input import HELD, SECOND_US, AnalysisInput
+from headgate.dashboards.analytics.analyses.earlier_run import ComparedWith
 from headgate.dashboards.analytics.curation.trace_segments import JudgedFiles, Segment, judged
 from headgate.dashboards.analytics.curation.unchanged_inputs import MARK, mark_of, reused_analysis
 from headgate.dashboards.analytics.storage import trace_runs
@@ -54,7 +54,6 @@ TOLD = (  # result tables that are in the summary as they are
 KEPT = ("sum_bundles", "sum_slot_windows")  # sums that others are made of, worked out once
 ASKED = needed(" ".join(f"sum_{name}" for name in (*HELD, "group_slots", "peaks")))
 CURATED = ("topology", "run", "date")  # folders of a curated table
-DAY_US = 86_400_000_000
 ON_SPARK = "local[*]"  # of what is not on this machine's disks
 
 Tell = Callable[[str], None]
@@ -137,7 +136,7 @@ def engine_of(
     from headgate.dashboards.tables.spark_tables import SparkEngine
 
     work.tell("starting Spark, which takes some seconds")
-    more = tuned(rows_of(found)["samples"] < QUICK_ROWS) | dict(settings.spark)
+    more = tuned(rows_of(found)["samples"]) | dict(settings.spark)
     log = (Path(work.to.path) if work.to.local else Path.cwd()) / "spark.log"
     with session(settings.master or ON_SPARK, settings.memory, log, more) as spark:
         yield SparkEngine(spark)
@@ -176,8 +175,10 @@ def whole(
 
 
 def curate(engine: TableEngine, found: Sequence[RunFiles], to: DataPlace) -> None:
-    """The tables of all runs as files by topology, run and date. A segment that is one of these as it stands is linked;
-    the rows of others (over midnight, of other columns or types, not on this machine) are written."""
+    """The tables of all runs as files by topology, run and the day on which they begin. A segment that is one of these
+    as it stands is linked; the rows of others (of other columns or types, or not on this machine) are written."""
+    if to.is_folder():  # of an attempt that met a file which cannot be read
+        to.delete_folder()
     rest = []
     for one in found:
         others = tuple(segment for segment in one.segments if not linked(one.run, segment, to))
@@ -194,12 +195,10 @@ from rest t join runs r on r.run = t.run"""
 
 def linked(run: TraceRun, segment: Segment, to: DataPlace) -> bool:
     """Is it a curated file now?"""
-    day = segment.begin_us // DAY_US
-    if not to.local or not segment.place.local or segment.end_us // DAY_US != day:
+    ours = tuple((field.name, str(field.type)) for field in arrow_schema(segment.table))
+    if not (to.local and segment.place.local and segment.shape == ours):
         return False
-    if segment.shape != tuple((field.name, str(field.type)) for field in arrow_schema(segment.table)):
-        return False
-    date = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(days=day)).date().isoformat()
+    date = datetime.fromtimestamp(segment.begin_us // SECOND_US, UTC).date().isoformat()
     of = zip(CURATED, (run.topology, run.name, date), strict=True)
     folder = Path(to.path, segment.table, *(f"{key}={quote(value, safe='')}" for key, value in of))
     folder.mkdir(parents=True, exist_ok=True)
@@ -214,12 +213,15 @@ def input_of(
     engine: TableEngine, found: Sequence[RunFiles], memory: dict[Any, Any] | None = None
 ) -> AnalysisInput:
     """What the analyses are given; the engine knows the sums. `memory`: of a follower's earlier turns."""
-    sums = {name: engine.ask(f"select * from sum_{name}") for name in HELD}
+    widths = widths_of(found)
+    same = (
+        {"latency_bins": "latency_windows"} if widths.bin_s == widths.judged_s else {}
+    )  # worked out once then
+    sums = {name: engine.ask(f"select * from sum_{name}") for name in HELD if name not in same}
+    sums |= {name: sums[other] for name, other in same.items()}
     begin_us = {one.run.key: begin_of(one) for one in found}
     runs = {one.run.key: one.run for one in found}
-    return AnalysisInput(
-        engine, runs, begin_us, widths_of(found), sums, found, {} if memory is None else memory
-    )
+    return AnalysisInput(engine, runs, begin_us, widths, sums, found, {} if memory is None else memory)
 
 
 def begin_of(one: RunFiles) -> int:

@@ -174,7 +174,7 @@ def test_an_analysis_that_cannot_be_read_is_made_again(traces: Traces, wrong: di
 
 
 def test_a_large_run_is_analysed_only_if_it_is_named(traces: Traces, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(earlier, "QUICK_ROWS", 100)
+    monkeypatch.setattr(earlier, "SMALL_ROWS", 100)
     assert traces.ask(3) == [] == traces.analysed
     assert traces.said == [
         "not compared with made/run-2, the run before: it was not analysed (--set against does it)"

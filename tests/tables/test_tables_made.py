@@ -298,6 +298,8 @@ def folders(tmp_path: Path) -> tuple[Path, Path]:
     generate(
         tmp_path / "traces", Wanted(rows=4_000, threads=20, slots=8, epochs=2, runs=2, segment_rows=1_000)
     )
+    older = next((tmp_path / "traces" / "made" / "run-1" / "latency").glob("*.parquet"))
+    pq.write_table(pq.read_table(older).drop_columns(["tuples"]), older)
     run([tmp_path / "traces"], tmp_path / "out", AnalysisSettings(memory="1g"))
     return tmp_path / "traces", tmp_path / "out"
 
@@ -334,6 +336,9 @@ def test_curated_tables_are_files_by_topology_run_and_date(folders: tuple[Path, 
         found = [pq.read_metadata(file) for file in mine]
         assert sum(one.num_rows for one in found) == rows
         assert all(one.schema.names == list(TABLES[table]) for one in found)
+        assert sum(file.name.startswith("data_") for file in mine) == (table == "latency"), (
+            "the others are linked"
+        )
 
 
 def test_a_folder_without_curated_rows_is_no_analysis(

@@ -21,7 +21,7 @@ from headgate.topology_runtime.traces.trace_tables import RUN_FILE, TABLES
 from headgate.topology_runtime.wording import counted
 
 NOBODY = "none"
-QUICK_ROWS = 3_000_000  # of samples: fewer are analysed in some seconds
+SMALL_ROWS = 3_000_000  # of samples: fewer are analysed in some seconds
 Analyse = Callable[[TraceRun, str], object]  # a run, and the folder that its analysis goes to
 Tell = Callable[[str], None]
 
@@ -90,7 +90,7 @@ def before(traces: Sequence[str]) -> TraceRun | None:
 
 def is_small(run: TraceRun) -> bool:
     """Is it analysed in some seconds?"""
-    return sum(segment.rows for segment in judged(run)[0] if segment.table == "samples") < QUICK_ROWS
+    return sum(segment.rows for segment in judged(run)[0] if segment.table == "samples") < SMALL_ROWS
 
 
 def _figures(run: TraceRun, analyse: Analyse, tell: Tell) -> RunFigures:

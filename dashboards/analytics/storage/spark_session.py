@@ -63,7 +63,8 @@ SETTINGS = {
     "spark.sql.ansi.enabled": "false",  # x / 0 is null: undefined, as the results have it
 }
 
-QUICK = {  # for few rows: Spark takes longer to compile than to work
+QUICK_ROWS = 100_000  # of samples: below it Spark takes longer to compile than to work
+QUICK = {
     "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:ReservedCodeCacheSize=240m",
     "spark.executor.extraJavaOptions": "-XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
@@ -218,9 +219,9 @@ def cause_of(error: Exception) -> str:
     return (caused or lines or [type(error).__name__])[-1 if caused else 0]
 
 
-def tuned(few: bool) -> dict[str, str]:
-    """Settings of Spark, by how much there is to do."""
-    return QUICK if few else LARGE
+def tuned(rows: int) -> dict[str, str]:
+    """Settings of Spark, by how many rows of samples there are."""
+    return QUICK if rows < QUICK_ROWS else LARGE
 
 
 def _stop(spark: SparkSession) -> None:
