@@ -133,7 +133,10 @@ def test_every_row_of_every_table_is_the_same(
                 assert apart == [], (name, one, other)
                 compared += 1
     assert compared > 10_000
-    assert {name for (_, name), (_, rows) in of_spark.items() if rows} >= set(tables()) - {"left_out", "sum_peaks"}
+    assert {name for (_, name), (_, rows) in of_spark.items() if rows} >= set(tables()) - {
+        "left_out",
+        "sum_peaks",
+    }
 
 
 @pytest.mark.parametrize(
