@@ -147,7 +147,8 @@ def _of_files(spark: SparkSession, table: TraceTable, runs: Sequence[RunFiles]) 
 
     parts = [of_run(one, *alike) for one in runs for alike in one.alike(table.name)]
     if not parts:
-        return spark.createDataFrame([], _schema(table.columns))
+        nothing = ", ".join(f"cast(null as {column.type}) as {column.name}" for column in table.columns)
+        return spark.sql(f"select {nothing} where false")
     return reduce(lambda a, b: a.unionAll(b), parts)
 
 
