@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
@@ -12,6 +13,8 @@ import msgspec
 
 from headgate.dashboards.analytics.storage.output_folder import default_output
 from headgate.dashboards.analytics.storage.result_tables import SCHEMA, TABLES
+from headgate.dashboards.analytics.storage.trace_runs import MADE
+from headgate.dashboards.tables.recorded_time import RecordedTime, recorded_time
 from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.traces.trace_tables import RUN_FILE
 
@@ -21,10 +24,11 @@ ANALYSIS = "analysis.json"
 
 @dataclass(frozen=True)
 class Analysis:
-    """`document`: analysis.json as it is; `tables`: name → typed rows."""
+    """`document`: analysis.json as it is; `tables`: name → typed rows; `recorded`: by run, where its rows are there."""
 
     document: dict[str, Any]
     tables: dict[str, list[Any]]
+    recorded: Mapping[str, RecordedTime] = field(default_factory=dict)
 
     def rows(self, kind: type[Row], run: str | None = None) -> list[Row]:
         """The rows of a table, of one run if named."""
@@ -71,7 +75,7 @@ def read(folder: Path) -> Analysis:
         raise InvalidInput(
             f"the results in {folder} cannot be read", faults=faults, hint="run `headgate analyze` again"
         )
-    return Analysis(document, tables)
+    return Analysis(document, tables, recorded_time(folder) if (folder / MADE).is_dir() else {})
 
 
 def _json(path: Path, kind: Any) -> Any:

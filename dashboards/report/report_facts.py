@@ -51,8 +51,8 @@ Facts = dict[str, Any]
 
 
 def run_facts(analysis: Analysis, run: str) -> Facts:
-    """Its rows of every table by name, and: `whole` (its cost), `lasted_s`, `waited_s`, `counted` (what the controller
-    counted), `epochs` (their stability) … as the keys say."""
+    """Its rows of every table by name, and: `whole` (its cost), `lasted_s`, `record` (how much of it was recorded),
+    `waited_s`, `counted` (what the controller counted), `epochs` (their stability) … as the keys say."""
     rows: Facts = {name: analysis.rows(kind, run) for name, kind in r.TABLES.items()}
     epochs = [row for row in rows["stability"] if row.scope == "epoch"]
     replans = sorted(rows["replans"], key=lambda replan: replan.at_s)
@@ -69,6 +69,7 @@ def run_facts(analysis: Analysis, run: str) -> Facts:
         "whole": whole_cost(rows["cost"]),
         "most_slots": max((row.slots_used for row in rows["cost"] if row.epoch is not None), default=0.0),
         "lasted_s": lasted_s(analysis, run),
+        "record": analysis.recorded.get(run),
         "waited_s": waited_s((one.from_s, one.to_s) for one in rows["episodes"]),
         "waited_until_s": max((one.to_s for one in rows["episodes"]), default=0.0),
         "offered": [w.offered_tps for w in windows if w.offered_tps is not None],

@@ -8,19 +8,22 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from html import escape
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from headgate.dashboards.analytics.storage.data_folders import DataPlace
+from headgate.dashboards.analytics.curation.trace_segments import Segment
+from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
 from headgate.dashboards.analytics.storage.result_tables import LeftOut
 from headgate.dashboards.tables import trace_files
-from headgate.dashboards.tables.sql_queries import answer, lines_of, plain, unique
+from headgate.dashboards.tables.sql_queries import answer, lines_of, plain, reading, unique
 from headgate.dashboards.tables.table_catalogue import TraceTable, tables
 from headgate.dashboards.tables.table_engines import ABSENT, EngineFailure, fill
-from headgate.dashboards.tables.trace_files import RunFiles
-from headgate.topology_runtime.errors import HeadgateError, UsageError
+from headgate.dashboards.tables.trace_files import RunFiles, head_tables
+from headgate.topology_runtime.errors import HeadgateError, InvalidInput, UsageError
 from headgate.topology_runtime.wording import significant
 
 if TYPE_CHECKING:
@@ -36,6 +39,7 @@ TYPES = {
 }
 MACROS = (  # functions as Spark calls them
     "unix_micros(t) as epoch_us(t)",
+    "timestamp_micros(us) as make_timestamptz(us)",
     "sort_array(these) as list_sort(these)",
     "array_join(these, between) as array_to_string(these, between)",
 )
@@ -128,6 +132,23 @@ def _failure(error: BaseException) -> BaseException:
     return EngineFailure("DuckDB failed", cause=said.splitlines()[0], hint=hint)
 
 
+class DatabaseFile(DuckdbEngine):
+    """One whose tables stay in its file, for other clients."""
+
+    def __init__(self, database: str) -> None:
+        super().__init__(database)
+        for macro in MACROS:
+            self.run(f"create macro {macro}")
+
+    def put(self, name: str, rows: pa.Table) -> None:
+        super().put("rows_of_head", rows)
+        self.keep(name, "select * from rows_of_head")
+        self.connection.unregister("rows_of_head")
+
+    def define(self, name: str, query: str) -> None:
+        self.run(f"create view {name} as {query}")
+
+
 def limited(engine: DuckdbEngine, folder: Path, memory: str) -> None:
     """`memory` is that of the whole process: a part of it goes to Python and Arrow."""
     engine.run(f"set memory_limit = '{int(MEMORY_SHARE * bytes_of(memory))}B'")
@@ -173,6 +194,33 @@ def connected(
     return connection
 
 
+def write_database(file: Path, runs: Sequence[RunFiles], left: Sequence[LeftOut]) -> int:
+    """A new file of DuckDB with every table: views over the segments where they are, what comes of JSON as rows; how
+    many tables. It is there whole or not at all. Raises InvalidInput."""
+    if file.exists():
+        raise InvalidInput(f"{file} is there already", hint="name a new file, or remove it")
+    draft = file.with_name(f".{file.name}.new")
+    try:
+        draft.unlink(missing_ok=True)
+        engine = DatabaseFile(str(draft))
+        try:
+            fill(engine, [_absolute(one) for one in runs], left, set(tables()))
+        finally:
+            engine.close()
+        draft.replace(file)
+    except (OSError, EngineFailure) as error:
+        draft.unlink(missing_ok=True)
+        raise InvalidInput(f"{file} cannot be written", cause=str(error).splitlines()[0]) from error
+    return len(tables())
+
+
+def _absolute(one: RunFiles) -> RunFiles:
+    def whole(segment: Segment) -> Segment:
+        return replace(segment, place=place(str(Path(segment.place.path).absolute())))
+
+    return replace(one, segments=tuple(map(whole, one.segments)))
+
+
 def of_files(table: TraceTable, runs: Sequence[RunFiles]) -> str:
     """All runs of a table of Parquet files: columns that these do not have are null, and so is what is no number."""
     parts = [_of_run(table, one, *alike) for one in runs for alike in one.alike(table.name)]
@@ -202,27 +250,53 @@ def text(value: str) -> str:
 SHOWN = 200  # rows of an answer that a notebook shows
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class AnswerRows:
-    """All rows of an answer, in memory. `rows["name"]` is a column."""
+    """All rows of an answer, in memory, as a table of Arrow. `rows["name"]` is a column as a list, `for row in rows`
+    gives dicts, both with values as JSON has them; others take it as it is (`polars.DataFrame(rows)`)."""
 
-    columns: list[str]
-    rows: list[dict[str, Any]]
+    _table: pa.Table
+
+    @property
+    def columns(self) -> list[str]:
+        return list(self._table.column_names)
+
+    @cached_property
+    def rows(self) -> list[dict[str, Any]]:
+        lines = lines_of(self._table.to_batches())
+        return [dict(zip(self.columns, map(plain, line), strict=True)) for line in lines]
+
+    def arrow(self) -> pa.Table:
+        return self._table
+
+    def df(self) -> Any:
+        """A DataFrame of pandas."""
+        _needed("pandas")
+        return self._table.to_pandas()
+
+    def pl(self) -> Any:
+        """A DataFrame of polars."""
+        return _needed("polars").DataFrame(self._table)
+
+    to_arrow, to_pandas, to_polars = arrow, df, pl  # as other libraries name them
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        return self._table.__arrow_c_stream__(requested_schema)
 
     def __getitem__(self, column: str) -> list[Any]:
-        return [row[column] for row in self.rows]
+        return [plain(value) for value in self._table[column].to_pylist()]
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         return iter(self.rows)
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return int(self._table.num_rows)
 
     def _repr_html_(self) -> str:
         """As notebooks show it."""
         head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
         body = "".join(
-            "<tr>" + "".join(f"<td>{escape(_cell(row[name]))}</td>" for name in self.columns) + "</tr>"
+            "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row.values()) + "</tr>"
             for row in self.rows[:SHOWN]
         )
         more = f"<p>{SHOWN:,} of {len(self):,} rows</p>" if len(self) > SHOWN else ""
@@ -230,18 +304,40 @@ class AnswerRows:
 
 
 class Traces:
-    """What `headgate sql TRACE` asks. `left_out`: files that no table has a row of. Raises InvalidInput."""
+    """What `headgate sql TRACE` asks. `left_out`: files that no table has a row of, and columns of the tables asked so
+    far in which values are no numbers; strict: then nothing is answered. Raises InvalidInput."""
 
-    def __init__(self, trace: str) -> None:
-        runs, self.left_out = trace_files.found(trace)
-        self._connection = connected(runs, self.left_out, set(tables()))
+    def __init__(self, trace: str, strict: bool = False) -> None:
+        self._runs, self.left_out = trace_files.found(trace)
+        self._strict, self._read = strict, set[str]()
+        self._connection = connected(self._runs, self.left_out, set(tables()))
 
     def ask(self, query: str) -> AnswerRows:
         """The answer to one query. Raises InvalidInput."""
+        import pyarrow as pa
+
+        self._look(trace_files.read_by(query) - self._read)
         names, batches = answer(self._connection, query)
-        columns = unique(names)
-        rows = [dict(zip(columns, map(plain, line), strict=True)) for line in lines_of(batches)]
-        return AnswerRows(columns, rows)
+        found = list(batches)
+        whole = pa.Table.from_batches(found) if found else reading(self._connection, query).to_arrow_table()
+        return AnswerRows(whole.rename_columns(unique(names)))
+
+    def _look(self, fresh: set[str]) -> None:
+        """For values that are no numbers, in tables that were not asked before."""
+        self._read |= fresh
+        if found := trace_files.not_finite(self._runs, fresh):
+            self.left_out += found
+            rows = head_tables(self._runs, self.left_out, {"left_out"})["left_out"]
+            self._connection.register("left_out", rows)
+        if self._strict:
+            trace_files.refuse_incomplete(self._runs, self.left_out)
+
+
+def _needed(library: str) -> Any:
+    try:
+        return import_module(library)
+    except ImportError as error:
+        raise HeadgateError(f"{library} is not installed", hint=f"pip install {library}") from error
 
 
 def _cell(value: Any) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from headgate.topology_runtime.commands.output import Format, emit, format_options
+from headgate.topology_runtime.commands.output import FILE, Format, emit, format_options
+from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import InvalidInput, UsageError
 from headgate.topology_runtime.wording import counted
 
@@ -23,7 +24,7 @@ LEFT_SHOWN = 20
 EXAMPLE = 'headgate sql traces/demo "select * from mart_epochs order by p95_s desc"'
 
 
-@click.command()
+@click.command(cls=SettingsCommand)
 @click.argument("trace", metavar="TRACE")
 @click.argument("query", required=False)
 @click.option(
@@ -45,8 +46,20 @@ EXAMPLE = 'headgate sql traces/demo "select * from mart_epochs order by p95_s de
     type=click.Path(file_okay=False, path_type=Path),
     help="The same as an Iceberg table.",
 )
+@click.option(
+    "--attach",
+    type=FILE,
+    metavar="FILE.duckdb",
+    help="Write a new file of DuckDB with these tables, for any client of it, and ask nothing.",
+)
 @click.option("--spark", "on_spark", is_flag=True, help="Ask Spark instead of DuckDB: the same tables.")
 @click.option("--master", default="local[*]", show_default=True, help="Where Spark runs.")
+@setting(
+    "--strict",
+    type=bool,
+    default=False,
+    help="Answer nothing (exit 3) if any part of the trace is left out [no].",
+)
 @format_options
 def sql(
     trace: str,
@@ -54,9 +67,8 @@ def sql(
     file: Path | None,
     only_tables: bool,
     on_spark: bool,
-    master: str,
     output: Format,
-    **into: Path | None,
+    **chosen: Any,
 ) -> None:
     """One query over the tables of TRACE: a run, all runs of a topology, all traces, or an analysis's folder.
 
@@ -68,7 +80,7 @@ def sql(
     if only_tables:
         emit(output, {"tables": listing()}, listing())
         return
-    wanted = {kind: folder for kind, folder in into.items() if folder is not None}
+    wanted = {kind: chosen[kind] for kind in ("delta", "iceberg", "attach") if chosen[kind] is not None}
     if len(wanted) > 1:
         raise UsageError("an answer is written as one table", hint="leave out --delta or --iceberg")
     if on_spark and wanted:
@@ -76,15 +88,25 @@ def sql(
             f"--{next(iter(wanted))} is DuckDB's answer",
             hint="leave out --spark: Spark writes such tables itself",
         )
-    text = _query(query, file)
+    if "attach" in wanted and (query is not None or file is not None):
+        raise UsageError("--attach writes a file and asks nothing", hint="leave out the query")
+    text = "select * from left_out" if "attach" in wanted else _query(query, file)
     runs, left = trace_files.found(trace)
+    left += trace_files.not_finite(runs, trace_files.read_by(text))
     _say(left)
+    if chosen["strict"]:
+        trace_files.refuse_incomplete(runs, left + trace_files.torn(runs, needed(text)))
+    if "attach" in wanted:
+        from headgate.dashboards.tables.duckdb_tables import write_database
+
+        click.echo(f"{write_database(wanted['attach'], runs, left)} tables in {wanted['attach']}", err=True)
+        return
     if on_spark:
         from headgate.dashboards.tables.spark_tables import ask
 
-        ask(runs, left, text, master, output)
+        ask(runs, left, text, chosen["master"], output)
         return
-    names, batches = _begun_without_damage(runs, left, text, needed(text))
+    names, batches = _begun_without_damage(runs, left, text, chosen["strict"])
     try:
         _put(names, batches, output, wanted)
     except DamagedPage as error:
@@ -129,27 +151,30 @@ def _put(
 
 
 def _begun_without_damage(
-    runs: Sequence[RunFiles], left: list[LeftOut], text: str, wanted: set[str]
+    runs: Sequence[RunFiles], left: list[LeftOut], text: str, strict: bool
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """Once more without what cannot be read, if that shows before anything is printed."""
     from headgate.dashboards.tables import trace_files
     from headgate.dashboards.tables.sql_queries import DamagedPage, cannot
 
     try:
-        return _begun(runs, left, text, wanted)
+        return _begun(runs, left, text)
     except DamagedPage as error:
         bad = trace_files.damaged(runs)
         if not bad:
             raise cannot(str(error)) from error
     _say(bad)
-    return _begun(trace_files.without(runs, {why.file for why in bad}), [*left, *bad], text, wanted)
+    if strict:
+        trace_files.refuse_incomplete(runs, bad)
+    return _begun(trace_files.without(runs, {why.file for why in bad}), [*left, *bad], text)
 
 
 def _begun(
-    runs: Sequence[RunFiles], left: Sequence[LeftOut], text: str, wanted: set[str]
+    runs: Sequence[RunFiles], left: Sequence[LeftOut], text: str
 ) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     from headgate.dashboards.tables.duckdb_tables import connected
     from headgate.dashboards.tables.sql_queries import answer, begun
+    from headgate.dashboards.tables.table_catalogue import needed
 
-    names, batches = answer(connected(runs, left, wanted), text)
+    names, batches = answer(connected(runs, left, needed(text)), text)
     return names, begun(batches)

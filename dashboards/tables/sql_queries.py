@@ -51,16 +51,21 @@ class DamagedPage(Exception):
 
 def answer(connection: duckdb.DuckDBPyConnection, query: str) -> tuple[list[str], Iterator[pa.RecordBatch]]:
     """(names of the columns, rows in batches as they are worked out). Raises InvalidInput, DamagedPage."""
+    relation = reading(connection, query)
+    return list(relation.columns), _batches(connection, relation, query)
+
+
+def reading(connection: duckdb.DuckDBPyConnection, query: str) -> duckdb.DuckDBPyRelation:
+    """What a query that reads will find. Raises InvalidInput, DamagedPage."""
     import duckdb
 
     try:
         found = connection.extract_statements(query)
         if len(found) != 1 or found[0].type != duckdb.StatementType.SELECT:
             raise only_reads(len(found))
-        relation = connection.sql(f"select * from (\n{found[0].query.strip().rstrip(';')}\n) answer")
+        return connection.sql(f"select * from (\n{found[0].query.strip().rstrip(';')}\n) answer")
     except duckdb.Error as error:
         raise _in_words(error, query) from error
-    return list(relation.columns), _batches(connection, relation, query)
 
 
 def only_reads(statements: int) -> InvalidInput:

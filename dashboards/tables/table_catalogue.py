@@ -117,7 +117,7 @@ routing | string |  | how rows were shared out among the threads of a task
 mode | string |  | auto, approve or advise
 headgate | string |  | version that recorded it
 started | timestamp |  | when the run began, by its head
-begun | timestamp |  | end of the first window that was recorded: `at_s` counts from here
+begun | timestamp |  | `started`, or without a head the first time that was recorded: `at_s` counts from here
 ended | timestamp |  | end of the last one
 spare_slots | bigint | slots | of a VM that it may ask for
 spare_slot_cores | double | cores | cores of a slot of such a VM
@@ -185,7 +185,8 @@ plan | string |  | id of the plan
 vm | string |  | VM
 slot | bigint |  | number of the slot on its VM
 task | string |  | task
-threads | bigint | threads | of the task in this slot""",
+threads | bigint | threads | of the task in this slot
+share | double |  | of the task's rows that they are to get together; null: the plan does not say""",
     "counts": f"""Rows since the run began, whenever the controller said so (views.jsonl).
 
 {RUN}
@@ -205,13 +206,14 @@ duplicates | bigint | rows | rows at sinks more than once, at least""",
 window_s | bigint | s | of samples, slots and rates: 5 s in runs of ten minutes, 10 s of a day, 60 s
 bin_s | bigint | s | of latency: a second in runs of three hours, 15 s
 judged_s | bigint | s | in which latency must not grow""",
-    "left_out": f"""Files, or parts of them, that no table has a row of.
+    "left_out": f"""Files or parts of them that no table has a row of; columns whose NaN and infinities are null.
 
 {RUN}
 file | string |  | file
-kind | string |  | unfinished, truncated, schema, clock, duplicate, …
+column_name | string |  | column in which values are no numbers; null: it is the file that is left out
+kind | string |  | unfinished, truncated, schema, clock, duplicate, not-finite, …
 reason | string |  | why
-rows | bigint | rows | how many are missing, where that is known""",
+rows | bigint | rows | how many are missing, or are null in answers, where that is known""",
 }
 
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -14,7 +15,7 @@ import msgspec
 from headgate.dashboards.analytics.curation.trace_segments import Segment, Shape, judged, judged_file
 from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.data_folders import DataPlace, place
-from headgate.dashboards.analytics.storage.result_tables import LeftOut
+from headgate.dashboards.analytics.storage.result_tables import LeftOut, RunFigures
 from headgate.dashboards.analytics.storage.trace_runs import (
     PublishedViews,
     TraceRun,
@@ -25,13 +26,17 @@ from headgate.dashboards.analytics.storage.trace_runs import (
     view_parts,
     weights_of,
 )
-from headgate.dashboards.tables.table_catalogue import TraceTable, tables
+from headgate.dashboards.tables.table_catalogue import TraceTable, needed, tables
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.traces.trace_tables import DECISIONS, PLANS, RUN_FILE, TABLES, VIEWS
+from headgate.topology_runtime.traces.trace_tables import DECISIONS, NUMBER, PLANS, RUN_FILE, TABLES, VIEWS
 from headgate.topology_runtime.wording import counted
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+
+NOT_FINITE = "not-finite"  # kind of what is left out
+FAULTS_SHOWN = 20
 
 
 @dataclass(frozen=True)
@@ -105,6 +110,59 @@ def damaged(runs: Sequence[RunFiles]) -> list[LeftOut]:
     return bad
 
 
+class LeftOutColumn(LeftOut, frozen=True):
+    """Values of a column of a file that are null in every table."""
+
+    column: str
+
+
+def not_finite(runs: Sequence[RunFiles], wanted: Collection[str]) -> list[LeftOut]:
+    """NaN and infinities in the files of these tables: each such column once, with its rows. Reads these columns whole;
+    a file whose pages cannot be read says so where it is asked."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+    import pyarrow.parquet as pq
+
+    found: list[LeftOut] = []
+    for segment in (segment for one in runs for segment in one.segments if segment.table in wanted):
+        there = [name for name, _ in segment.shape if TABLES[segment.table].get(name) == NUMBER]
+        bad: Counter[str] = Counter()
+        try:
+            with segment.place.files().open_input_file(segment.place.path) as stream:
+                for batch in pq.ParquetFile(stream).iter_batches(columns=there):
+                    for name in there:
+                        values = batch[name].cast(pa.float64())
+                        finite = pc.sum(pc.is_finite(values)).as_py() or 0
+                        bad[name] += len(values) - values.null_count - finite
+        except (OSError, pa.ArrowException):
+            continue
+        for name, many in bad.items():
+            if many:
+                every = counted(segment.rows, "value")
+                why = f"{many:,} of {every} of {name} are NaN or infinite: null in every table"
+                found.append(LeftOutColumn(segment.place.uri, NOT_FINITE, why, many, name))
+    return found
+
+
+def read_by(query: str) -> set[str]:
+    """The tables of files in which a query reads values: those of `left_out` are all of them."""
+    names = needed(query)
+    return set(TABLES) if "left_out" in names else names & TABLES.keys()
+
+
+def refuse_incomplete(runs: Sequence[RunFiles], left: Sequence[LeftOut]) -> None:
+    """Raises InvalidInput when anything is missing; a file without rows is complete, and so is a run without models."""
+    heads = {(one.run.place / RUN_FILE).uri for one in runs if one.run.weights}
+    missing = [why for why in left if why.rows != 0 and not (why.kind == "models" and why.file in heads)]
+    if missing:
+        raise InvalidInput(
+            f"{counted(len(missing), 'part')} of the trace left out",
+            cause="with strict=yes an answer has to be of all of it",
+            hint="without strict=yes the answer is of what is there; `select * from left_out` lists what is not",
+            faults=[f"{why.file}: {why.kind}: {why.reason}" for why in missing[:FAULTS_SHOWN]],
+        )
+
+
 def _of_traces(trace: str) -> tuple[list[RunFiles], list[LeftOut]]:
     runs, left = trace_runs.find([trace])
     of = []
@@ -131,12 +189,24 @@ def _of_analysis(curated: DataPlace) -> tuple[list[RunFiles], list[LeftOut]]:
                     found.setdefault((topology, name), []).append(segment)
     if not found:
         raise InvalidInput(f"{curated.path} holds no run", hint="`headgate analyze` makes it again")
-    runs = []
+    runs, started_us = [], _started(curated)
     for (topology, name), segments in found.items():
         run = replace(run_of(curated, {}), topology=topology, name=name)
+        run = replace(run, started_us=started_us.get(run.key))
         runs.append(RunFiles(run, tuple(segments)))
         left.append(LeftOut(f"{curated.uri}/*/topology={topology}/run={name}", "models", why, None))
     return runs, left
+
+
+def _started(curated: DataPlace) -> dict[str, int | None]:
+    """When each run began, by what the analysis says of it; nothing where it did not get so far."""
+    try:
+        rows = msgspec.json.decode(
+            (curated.parent / "results" / "run_figures.json").read(), type=list[RunFigures]
+        )
+    except (FileNotFoundError, msgspec.DecodeError):
+        return {}
+    return {row.run: row.started_us for row in rows}
 
 
 def _inside(folder: DataPlace, deep: int) -> list[DataPlace]:
@@ -179,6 +249,17 @@ Rows = list[dict[str, Any]]
 
 def head_tables(runs: Sequence[RunFiles], left: Sequence[LeftOut], wanted: set[str]) -> dict[str, pa.Table]:
     """Those of the wanted raw tables that are no Parquet files; what cannot be read of them is added to `left_out`."""
+    rows, more = _head_rows(runs, wanted)
+    rows["left_out"] = [_left_row(runs, why) for why in (*left, *more)]
+    return {name: _arrow(tables()[name], of) for name, of in rows.items() if name in wanted}
+
+
+def torn(runs: Sequence[RunFiles], wanted: set[str]) -> list[LeftOut]:
+    """What cannot be read of the JSON that these tables come of."""
+    return _head_rows(runs, wanted)[1]
+
+
+def _head_rows(runs: Sequence[RunFiles], wanted: set[str]) -> tuple[dict[str, Rows], list[LeftOut]]:
     more: list[LeftOut] = []
     rows: dict[str, Rows] = {
         name: [] for name in tables() if tables()[name].sql is None and name not in TABLES
@@ -187,13 +268,20 @@ def head_tables(runs: Sequence[RunFiles], left: Sequence[LeftOut], wanted: set[s
         for name, of in _of_run(one, wanted, more).items():
             rows[name] += [{**row, "run": one.run.key} for row in of]
     rows["widths"] = [{"run": one.run.key, **widths_of(runs)._asdict()} for one in runs]
-    rows["left_out"] = [_left_row(runs, why) for why in (*left, *more)]
-    return {name: _arrow(tables()[name], of) for name, of in rows.items() if name in wanted}
+    return rows, more
 
 
 def _left_row(runs: Sequence[RunFiles], why: LeftOut) -> dict[str, Any]:
     run = next((one.run.key for one in runs if why.file.startswith(one.run.place.uri + "/")), None)
-    return {"run": run, "file": why.file, "kind": why.kind, "reason": why.reason, "rows": why.rows}
+    column = getattr(why, "column", None)
+    return {
+        "run": run,
+        "file": why.file,
+        "column_name": column,
+        "kind": why.kind,
+        "reason": why.reason,
+        "rows": why.rows,
+    }
 
 
 def _of_run(one: RunFiles, wanted: set[str], left: list[LeftOut]) -> dict[str, Rows]:
@@ -260,7 +348,7 @@ def _run_row(one: RunFiles, head: dict[str, Any]) -> dict[str, Any]:
         "name": one.run.name,
         "headgate": head.get("headgate"),
         "started": _of_us(one.run.started_us),
-        "begun": _of_us(one.begin_us),
+        "begun": _of_us(one.begin_us if one.run.started_us is None else one.run.started_us),
         "ended": _of_us(one.end_us),
     }
 
@@ -311,9 +399,12 @@ def _models(head: dict[str, Any]) -> Rows:
 
 
 def _plan_slots(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    told = (plan.get("prediction") or {}).get("shares") or []
+    shares = {(one.get("vm"), one.get("slot"), one.get("task")): one.get("share") for one in told}
     for slot in plan.get("placement") or []:
         for task, threads in (slot.get("threads") or {}).items():
-            yield {**slot, "plan": plan["id"], "task": task, "threads": threads}
+            share = shares.get((slot.get("vm"), slot.get("slot"), task))
+            yield {**slot, "plan": plan["id"], "task": task, "threads": threads, "share": share}
 
 
 def _decisions(lines: Sequence[dict[str, Any]]) -> Rows:
@@ -324,8 +415,8 @@ def _decisions(lines: Sequence[dict[str, Any]]) -> Rows:
         plan, came = line.get("plan") or {}, line.get("enacted") or {}
         rows.append(
             {
-                **plan,
                 **came,
+                **plan,
                 **line,
                 "number": number,
                 "time": _of_text(line.get("time")),

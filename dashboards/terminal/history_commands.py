@@ -168,13 +168,43 @@ def _show_plan(plan: str, traces: Path, topology: str | None, last: int, output:
     predicted = _of_predictions("of_plan")(plan, traces, topology)[-last:]
     if not rows and not predicted:
         raise InvalidInput(f"no plan begins with {plan!r}", hint="list them all with `headgate history`")
+    recorded = {
+        (row["topology"], row["run"]): _recorded(traces / row["topology"] / row["run"]) for row in rows
+    }
+    rows = [row | {"recorded": recorded[row["topology"], row["run"]]} for row in rows]
     document = {"plans": rows, "predictions": predicted}
-    words = [f"run {row['run']} of {row['topology']}\n{words_of(row['decision'])}" for row in rows]
+    words = [
+        f"run {row['run']} of {row['topology']}{_recorded_words(row['recorded'])}\n{words_of(row['decision'])}"
+        for row in rows
+    ]
     answer(output, HISTORY_SCHEMA, document, "\n".join(words), list(map(without_decision, rows)))
     if output != "table":
         return
     for entry in predicted:
         _of_predictions("print_plan")(entry)
+
+
+def _recorded(run: Path) -> Document | None:
+    """How much of a run was recorded, and its gaps; None where its tables cannot be asked."""
+    from headgate.dashboards.tables.recorded_time import recorded_time
+
+    found = next(iter(recorded_time(run).values()), None)
+    if found is None:
+        return None
+    gaps = [{"epoch": gap.epoch, "seconds": gap.seconds, "text": gap.text} for gap in found.gaps]
+    return {
+        "seconds": found.seconds,
+        "recorded_s": found.recorded_s,
+        "coverage": found.coverage,
+        "gaps": gaps,
+    }
+
+
+def _recorded_words(recorded: Document | None) -> str:
+    if recorded is None or not recorded["gaps"]:
+        return ""
+    part = f"{recorded['recorded_s']:,.0f} of {recorded['seconds']:,.0f} s recorded"
+    return f": {part}; {'; '.join(gap['text'] for gap in recorded['gaps'])}"
 
 
 def plans_of(traces: Path, topology: str | None = None) -> Iterator[dict[str, Any]]:

@@ -14,6 +14,7 @@ from headgate.dashboards.tables.table_catalogue import TableColumn, TraceTable, 
 PAGE = Path(__file__).parents[2] / "docs" / "reference" / "tables.md"
 BEGINS = "<!-- from here on written by scripts/makers/write_tables_page.py -->\n"
 WIDTH = 100
+DIMENSIONS = "What runs, tasks and VMs are: "
 RAW = "As recorded, a row for each line of a file of the trace; `--tables` has their columns: "
 
 
@@ -25,10 +26,12 @@ def written(text: str) -> str:
     every = sorted(tables().values(), key=lambda table: table.name)
     views = [table for table in every if table.sql and not table.name.startswith("sum_")]
     raw = [table for table in every if not table.sql]
+    described = [table for table in views if table.name.startswith("dim_")]
     parts = [
         by_hand + mark,
         "## Views\n",
-        *map(listed, views),
+        *(listed(table) for table in views if table not in described),
+        wrapped("\n" + DIMENSIONS + named(described) + "."),
         "\n## Raw tables\n",
         wrapped(RAW + named(raw) + "."),
     ]
@@ -36,7 +39,12 @@ def written(text: str) -> str:
 
 
 def listed(table: TraceTable) -> str:
-    """One view: what a row is, and its columns. `headgate sql TRACE --tables` says what they mean."""
+    """One view: what a row is; of answers the columns too. `headgate sql TRACE --tables` has those of all others, and
+    says what they mean."""
+    if not table.name.startswith("mart_"):
+        return wrapped(
+            f"- **{table.name}**: {table.about.partition('. ')[0].partition(':')[0].rstrip('.')}.", "  "
+        )
     columns = [column for column in table.columns if column.name != "run"]
     return wrapped(f"- **{table.name}**: {table.about} {named(columns)}", "  ")
 

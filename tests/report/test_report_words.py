@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 import re
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from headgate.dashboards.report.report_facts import headline
 from headgate.dashboards.report.report_page import sections_of
 from headgate.dashboards.report.report_sentences import Said, sentences
 from headgate.dashboards.report.report_wording import cell, count, duration, listed, number, percent
+from headgate.dashboards.tables.recorded_time import RecordedTime, RecordGap
 
 Tables = dict[str, list[Any]]
 KEPT_UP, HURT, LOST, COST, HELPED, POLICIES, CHANGED = (
@@ -48,6 +50,22 @@ def drawn(analysis: Analysis, name: str) -> Chart:
 
 def tables_in(analysis: Analysis, name: str) -> list[Any]:
     return [tables for section, _, tables in sections_of(analysis) if section.name == name]
+
+
+def test_a_gap_of_the_record_is_told_with_where_its_counts_come_from(tmp_path: Path) -> None:
+    gap = RecordGap(2, 9.0, "", True)
+    found = analysis_of(tmp_path, tables())
+    whole = next(row for row in found.rows(r.Cost, RUN) if row.epoch is None)
+    recorded = RecordedTime(whole.seconds, whole.seconds - 9.0, 1 - 9.0 / whole.seconds, (gap,))
+    of_gap = dataclasses.replace(found, recorded={RUN: recorded})
+    (lasted,) = [text for text in story(of_gap) if text.startswith("The run lasted")]
+    assert "; 9 s of it were not recorded, in 1 gap: their counts come from the journal" in lasted
+    (cost,) = [text for _, text in said(of_gap, COST)]
+    assert f"slot-hours in the {duration(whole.seconds - 9.0)} that were recorded, " in cost
+    for other in (found, dataclasses.replace(found, recorded={RUN: dataclasses.replace(recorded, gaps=())})):
+        assert not any("recorded, in" in text or "that were recorded" in text for text in story(other))
+    unknown = dataclasses.replace(of_gap, tables=of_gap.tables | {"tuples_told": []})
+    assert not any("journal" in text for text in story(unknown))
 
 
 def with_all(found: Tables, table: str, **changes: Any) -> Tables:

@@ -257,26 +257,29 @@ def test_latencies_of_a_run_are_those_of_its_rows_in_order(made: Made, ask: Ask)
     assert row["max_s"] == rows[-1][0]
 
 
+def weighted(pairs: list[tuple[float, float]]) -> float:
+    return sum(value * weight for value, weight in pairs) / sum(weight for _, weight in pairs)
+
+
 def test_what_no_thread_explains_is_the_mean_over_held_slots(made: Made, ask: Ask) -> None:
     (run,) = ask("select * from mart_runs")
     threads: dict[Any, float] = defaultdict(float)
     for sample in made.rows("samples"):
         threads[sample["time"], sample["vm"], sample["slot"]] += sample["cpu_s"]
-    rest: dict[int, list[float]] = defaultdict(list)
-    errors = []
+    rest: dict[int, list[tuple[float, float]]] = defaultdict(list)
+    errors: list[tuple[float, float]] = []
     for slot in made.rows("slots"):
         place = slot["time"], slot["vm"], slot["slot"]
+        long_s = slot["window_s"]
         if place in threads:
-            rest[slot["epoch"]].append(slot["cpu"] - threads[place] / slot["window_s"] / SLOT_CORES)
+            rest[slot["epoch"]].append((slot["cpu"] - threads[place] / long_s / SLOT_CORES, long_s))
         if slot["predicted_cpu"] is not None:
-            errors.append(abs(slot["cpu"] - slot["predicted_cpu"]))
-    every = [value for values in rest.values() for value in values]
-    assert run["unexplained_cpu"] == pytest.approx(sum(every) / len(every), rel=1e-9)
-    assert run["cpu_error"] == pytest.approx(sum(errors) / len(errors), rel=1e-9)
+            errors.append((abs(slot["cpu"] - slot["predicted_cpu"]), long_s))
+    every = [pair for pairs in rest.values() for pair in pairs]
+    assert run["unexplained_cpu"] == pytest.approx(weighted(every), rel=1e-9)
+    assert run["cpu_error"] == pytest.approx(weighted(errors), rel=1e-9)
     costs = {row["epoch"]: row["unexplained_cpu"] for row in ask("select * from mart_cost")}
-    expected = {epoch: sum(values) / len(values) for epoch, values in rest.items()} | {
-        None: sum(every) / len(every)
-    }
+    expected = {epoch: weighted(pairs) for epoch, pairs in rest.items()} | {None: weighted(every)}
     assert costs == pytest.approx(expected, rel=1e-9)
 
 

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 from collections import defaultdict
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -124,7 +124,7 @@ def test_slots_are_held_as_the_samples_say(runs: Recorded) -> None:
         held_s: dict[int, float] = defaultdict(float)
         lengths_s: dict[int, float] = defaultdict(float)
         for epoch, vm, when, _ in there:
-            held_s[epoch] += windows[epoch, vm, when]
+            held_s[epoch] += windows.get((epoch, vm, when), 0.0)  # of a last moment there are samples alone
         for (epoch, _, _), window_s in windows.items():  # there is one VM
             lengths_s[epoch] += window_s
         for row in plans[key]:
@@ -162,6 +162,9 @@ def test_every_slot_second_is_planned_and_explained_as_its_files_say(runs: Recor
             raw, mine = slots[row["vm"], row["slot"], when], threads[row["vm"], row["slot"], when]
             assert row["threads"] == len(mine)
             assert row["planned_threads"] == planned.get((row["epoch"], row["vm"], row["slot"]), 0)
+            if raw["window_s"] < 0.1 or row["cpu"] is None:  # too short, or its process ended
+                assert row["unexplained_cpu"] is None
+                continue
             explained = sum(mine) / raw["window_s"] / cores[row["vm"]]
             assert row["unexplained_cpu"] == pytest.approx(raw["cpu"] - explained, rel=1e-9, abs=1e-12)
 
@@ -210,20 +213,68 @@ def test_hops_and_skew(runs: Recorded) -> None:
                 sum(one["buffer_latency_s"] * one["frames"] for one in here) / frames if frames else None
             )
             assert row["buffer_s"] == pytest.approx(buffered, rel=1e-9)
+        settled = [one for one in samples if in_force(runs.lines(key, "decisions.jsonl"), samples, one)]
+        of: dict[tuple[int, str, int], tuple[int, float]] = defaultdict(lambda: (0, 0.0))
+        for one in settled:
+            tuples, seconds = of[one["epoch"], one["task"], one["thread"]]
+            of[one["epoch"], one["task"], one["thread"]] = (
+                tuples + one["tuples_in"],
+                seconds + one["window_s"],
+            )
+        assert {(row["epoch"], row["task"], row["thread"]) for row in skew[key]} == of.keys() and of
+        shares = planned_shares(runs, key)
         for row in skew[key]:
-            mine = [one for one in samples if (one["epoch"], one["thread"]) == (row["epoch"], row["thread"])]
-            assert row["tuples_in"] == sum(one["tuples_in"] for one in mine)
-            task = [one for one in samples if (one["epoch"], one["task"]) == (row["epoch"], row["task"])]
-            of: dict[int, tuple[int, float]] = defaultdict(lambda: (0, 0.0))
-            for one in task:
-                of[one["thread"]] = (
-                    of[one["thread"]][0] + one["tuples_in"],
-                    of[one["thread"]][1] + one["window_s"],
-                )
-            rates = [tuples / seconds for tuples, seconds in of.values()]
-            mean = sum(rates) / len(rates)
-            tuples, seconds = of[row["thread"]]
-            assert row["skew"] == (pytest.approx(tuples / seconds / mean, rel=1e-9) if mean else None)
+            tuples, seconds = of[row["epoch"], row["task"], row["thread"]]
+            assert (row["tuples_in"], row["seconds"]) == (tuples, pytest.approx(seconds, rel=1e-9))
+            its = [
+                n / s
+                for (epoch, task, _), (n, s) in of.items()
+                if (epoch, task) == (row["epoch"], row["task"])
+            ]
+            assert row["planned_share"] == pytest.approx(
+                shares[row["epoch"], row["task"], row["slot"]], rel=1e-9
+            )
+            expected = tuples / seconds / sum(its) / row["planned_share"] if sum(its) else None
+            assert row["skew"] == (None if expected is None else pytest.approx(expected, rel=1e-9))
+
+
+def planned_shares(runs: Recorded, key: str) -> dict[tuple[int, str, int], float]:
+    """(epoch, task, slot of the one VM) → share of each of its threads there."""
+    plans = {line["plan"]["id"]: line["plan"] for line in runs.lines(key, "plans.jsonl")}
+    found = {}
+    for line in runs.lines(key, "decisions.jsonl"):
+        if not line["plan"]:
+            continue
+        plan = plans[line["plan"]["id"]]
+        threads = {
+            (slot["slot"], task): n for slot in plan["placement"] for task, n in slot["threads"].items()
+        }
+        for one in plan["prediction"]["shares"]:
+            slot, task = one["slot"], one["task"]
+            found[line["epoch"], task, slot] = one["share"] / threads[slot, task]
+    return found
+
+
+def in_force(decisions: list[Row], samples: list[Row], one: Row) -> bool:
+    """Of a plan that has been in force for a second, of a thread that is neither new nor gone, and not too short."""
+    begin = one["time"] - timedelta(seconds=one["window_s"])
+    epoch = [row["time"] for row in samples if row["epoch"] == one["epoch"]]
+    mine = [row["time"] for row in samples if (row["epoch"], row["thread"]) == (one["epoch"], one["thread"])]
+    later = [row["time"] for row in samples if row["epoch"] > one["epoch"]]
+    told = [
+        line["enacted"]["in_force"]
+        for line in decisions
+        if (line["enacted"] or {}).get("epoch") == one["epoch"]
+    ]
+    since = max([min(epoch), *(datetime.fromisoformat(at) for at in told)]) + timedelta(seconds=1)
+    over = bool(later) and one["time"] >= min(later)
+    return (
+        begin >= since
+        and one["time"] > min(mine)
+        and not over
+        and one["window_s"] >= 0.1
+        and one["memory_bytes"] > 0
+    )
 
 
 def test_what_changed_is_the_difference_of_both_runs(runs: Recorded) -> None:

@@ -8,7 +8,7 @@
 -- mode | string |  | auto, approve or advise
 -- started | timestamp |  | when the run began (UTC)
 -- ended | timestamp |  | end of the last window that was recorded
--- seconds | double | s | from the end of the first window to that of the last
+-- seconds | double | s | from its begin to the end of the last window: how long it ran, however much was recorded
 -- tasks | bigint | tasks | of the topology
 -- vms | bigint | VMs | that the run had, or began with
 select

@@ -3,7 +3,7 @@
 -- run | string |  | topology/run
 -- number | bigint |  | from 1 in their order
 -- time | timestamp |  | when it was taken (UTC)
--- at_s | double | s | since the run's first window
+-- at_s | double | s | since the run began
 -- epoch | bigint |  | number of the plan it led to, or of the one in force
 -- trigger | string |  | the rule that applied
 -- action | string |  | plan: there is a new one; none: nothing to do

@@ -4,7 +4,7 @@
 -- epoch | bigint |  | number under which it came into force
 -- plan | string |  | its id
 -- decided | timestamp |  | when it was decided on (UTC)
--- at_s | double | s | since the run's first window
+-- at_s | double | s | since the run began
 -- reason | string |  | the rule that applied
 -- rate_tps | double | rows/s | rate that it is for
 -- predicted_tps | double | rows/s | rate that it was predicted to carry

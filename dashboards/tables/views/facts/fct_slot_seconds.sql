@@ -1,10 +1,11 @@
--- One slot in one window: measured against planned, and the CPU that no thread of a task explains.
+-- One slot in one window: measured against planned, and the CPU that no thread of a task explains. Readings of a process
+-- that ends in the window are null, and so are ratios of windows below 0.1 s.
 --
 -- run | string |  | topology/run
 -- vm | string |  | VM
 -- slot | bigint |  | number of the slot on its VM
 -- time | timestamp |  | end of the window (UTC)
--- at_s | double | s | since the run's first window
+-- at_s | double | s | since the run began
 -- epoch | bigint |  | number of the plan that was in force
 -- window_s | double | s | length of the window
 -- threads | bigint | threads | that were sampled in it: with one the slot is held
@@ -32,6 +33,18 @@ planned as (
 ),
 planned_epochs as (
   select distinct run, epoch from planned
+),
+alive as ( -- slots whose memory was ever read: 0 of it is a process that ends
+  select run, vm, slot, max(memory) as memory from slots group by run, vm, slot
+),
+read as (
+  select
+    s.*,
+    case when coalesce(s.memory = 0 and a.memory > 0, false) then null else s.cpu end as cpu_read,
+    case when coalesce(s.memory = 0 and a.memory > 0, false) then null else s.memory end as memory_read,
+    case when s.window_s >= 0.1 then s.window_s end as long_s
+  from slots s
+  join alive a on a.run = s.run and a.vm = s.vm and a.slot = s.slot
 )
 select
   s.run,
@@ -43,14 +56,14 @@ select
   s.window_s,
   coalesce(t.threads, 0) as threads,
   case when e.epoch is not null then coalesce(p.threads, 0) end as planned_threads,
-  s.cpu,
+  s.cpu_read as cpu,
   s.predicted_cpu,
-  s.cpu - s.predicted_cpu as cpu_residual,
-  coalesce(t.cpu_s, 0e0) / s.window_s / v.slot_cores as thread_cpu,
-  s.cpu - coalesce(t.cpu_s, 0e0) / s.window_s / v.slot_cores as unexplained_cpu,
-  s.memory,
+  case when s.long_s is not null then s.cpu_read - s.predicted_cpu end as cpu_residual,
+  coalesce(t.cpu_s, 0e0) / s.long_s / v.slot_cores as thread_cpu,
+  s.cpu_read - coalesce(t.cpu_s, 0e0) / s.long_s / v.slot_cores as unexplained_cpu,
+  s.memory_read as memory,
   s.predicted_memory
-from slots s
+from read s
 join runs r on r.run = s.run
 join dim_vm v on v.run = s.run and v.vm = s.vm
 left join threads t on t.run = s.run and t.vm = s.vm and t.slot = s.slot and t.time = s.time

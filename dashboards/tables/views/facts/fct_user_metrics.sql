@@ -4,8 +4,8 @@
 -- task | string |  | task
 -- name | string |  | name of the metric
 -- kind | string |  | counter, gauge or histogram
--- second | timestamp |  | second in which its windows ended (UTC)
--- at_s | double | s | since the run's first window
+-- second | timestamp |  | begin of the second, counted from the run's begin, in which its windows ended (UTC)
+-- at_s | double | s | since the run began
 -- value | double |  | counter: added; gauge: sum of the threads' values; histogram: sum of what was observed
 -- count | bigint |  | histogram: how many were observed
 -- mean | double |  | histogram: their mean
@@ -15,12 +15,15 @@ select
   m.task,
   m.name,
   m.kind,
-  date_trunc('second', m.time) as second,
-  (unix_micros(date_trunc('second', m.time)) - unix_micros(max(r.begun))) / 1e6 as at_s,
+  timestamp_micros(max(m.begun_us) + m.n * 1000000) as second,
+  cast(m.n as double) as at_s,
   sum(m.value) as value,
   cast(sum(m.count) as bigint) as count,
   sum(m.value) / nullif(sum(m.count), 0) as mean,
   max(m.p99) as p99
-from user_metrics m
-join runs r on r.run = m.run
-group by m.run, m.task, m.name, m.kind, date_trunc('second', m.time)
+from (
+  select u.*, unix_micros(r.begun) as begun_us, cast(floor((unix_micros(u.time) - unix_micros(r.begun)) / 1e6) as bigint) as n
+  from user_metrics u
+  join runs r on r.run = u.run
+) m
+group by m.run, m.task, m.name, m.kind, m.n

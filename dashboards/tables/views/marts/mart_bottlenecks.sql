@@ -1,4 +1,5 @@
--- Threads of a plan in force, by task and slot, nearest to saturation first: those whose queue grows, then by load.
+-- Threads of the plan in force (`in_plan` of fct_thread_windows), by task and slot, nearest to saturation first: those
+-- whose queue grows, then by load.
 --
 -- run | string |  | topology/run
 -- epoch | bigint |  | number of the plan that was in force
@@ -6,7 +7,7 @@
 -- task | string |  | task
 -- vm | string |  | VM
 -- slot | bigint |  | number of the slot on its VM
--- threads | bigint | threads | different ones that were sampled
+-- threads | bigint | threads | that were sampled at once
 -- tuples_in | bigint | rows | rows taken in; of a source, rows sent on
 -- busy_share | double |  | share of the threads' time in the task's logic (not of a source)
 -- cpu_share | double | slots | CPU of the whole slot while they were there, as a fraction of it
@@ -28,21 +29,13 @@ with blocks as (
     sum(s.queue) as queue,
     sum(case when t.is_source then null else s.busy_s end) as busy_s,
     sum(s.window_s) as thread_s,
-    sum(s.cpu_s) as cpu_s
-  from samples s
+    sum(s.cpu_s) as cpu_s,
+    count(distinct s.thread) as threads,
+    max(s.planned_threads) as planned_threads
+  from fct_thread_windows s
   left join tasks t on t.run = s.run and t.task = s.task
+  where s.in_plan
   group by s.run, s.epoch, s.task, s.vm, s.slot, s.time
-),
-members as (
-  select run, epoch, task, vm, slot, count(distinct thread) as threads
-  from samples
-  group by run, epoch, task, vm, slot
-),
-planned as (
-  select p.run, p.epoch, s.vm, s.slot, s.task, max(s.threads) as threads
-  from fct_plans p
-  join plan_slots s on s.run = p.run and s.plan = p.plan
-  group by p.run, p.epoch, s.vm, s.slot, s.task
 ),
 groups as (
   select
@@ -57,27 +50,19 @@ groups as (
     sum(b.cpu_s) / nullif(sum(b.window_s), 0) / max(v.slot_cores) as own_cpu,
     sum(f.predicted_cpu * f.window_s) / nullif(sum(case when f.predicted_cpu is not null then f.window_s end), 0)
       as predicted_cpu,
-    avg(cast(b.queue as double)) as queue_mean,
+    sum(b.queue * b.window_s) / nullif(sum(b.window_s), 0) as queue_mean,
     regr_slope(cast(b.queue as double), (unix_micros(b.time) - unix_micros(r.begun)) / 1e6) as queue_growth_tps,
-    sum(b.window_s) as seconds
+    sum(b.window_s) as seconds,
+    max(b.threads) as threads,
+    max(b.planned_threads) as planned_threads
   from blocks b
   join runs r on r.run = b.run
   join dim_vm v on v.run = b.run and v.vm = b.vm
   left join slots f on f.run = b.run and f.vm = b.vm and f.slot = b.slot and f.time = b.time
   group by b.run, b.epoch, b.task, b.vm, b.slot
 ),
-kept as (
-  select distinct g.run, g.epoch
-  from groups g
-  join planned p on p.run = g.run and p.epoch = g.epoch and p.task = g.task and p.vm = g.vm and p.slot = g.slot
-),
 those as (
-  select g.*, coalesce(p.threads, m.threads) as many
-  from groups g
-  join members m on m.run = g.run and m.epoch = g.epoch and m.task = g.task and m.vm = g.vm and m.slot = g.slot
-  left join planned p on p.run = g.run and p.epoch = g.epoch and p.task = g.task and p.vm = g.vm and p.slot = g.slot
-  left join kept k on k.run = g.run and k.epoch = g.epoch
-  where g.tuples_in > 0 and (p.threads is not null or k.run is null)
+  select *, coalesce(planned_threads, threads) as many from groups where tuples_in > 0
 ),
 around as (
   select
@@ -148,7 +133,7 @@ select
   j.task,
   j.vm,
   j.slot,
-  m.threads,
+  j.threads,
   j.tuples_in,
   j.busy_share,
   j.cpu_share,
@@ -158,4 +143,3 @@ select
   j.queue_growth_tps,
   j.grows
 from judged j
-join members m on m.run = j.run and m.epoch = j.epoch and m.task = j.task and m.vm = j.vm and m.slot = j.slot

@@ -3,13 +3,16 @@
 -- run | string |  | topology/run
 -- epoch | bigint |  | number of the plan
 -- reason | string |  | why it was made
--- from_s | double | s | its first second, since the run's first window
+-- from_s | double | s | its first second, since the run began
 -- to_s | double | s | its last second
+-- seconds | double | s | for which it was in force
+-- recorded_s | double | s | of these: recorded
+-- coverage | double |  | recorded_s / seconds
 -- offered | bigint | rows | due by the schedule, or arrived
 -- acked | bigint | rows | done: processed whole, or a dead letter
 -- fell_behind | bigint | rows | offered − acked: what waits longer at its end than at its begin
--- offered_tps | double | rows/s | mean
--- acked_tps | double | rows/s | mean
+-- offered_tps | double | rows/s | mean of the time of which was counted
+-- acked_tps | double | rows/s | mean of it
 -- predicted_tps | double | rows/s | rate that the plan was predicted to carry
 -- p50_s | double | s | median latency
 -- p95_s | double | s | 95th percentile of it
@@ -17,20 +20,7 @@
 -- bottleneck | string |  | task nearest to its limit
 -- bottleneck_slot | string |  | where
 -- load | double |  | how near: its rate as a part of the one at which it saturates
-with counted as (
-  select
-    run,
-    epoch,
-    min(at_s) as from_s,
-    max(at_s) as to_s,
-    cast(sum(offered) as bigint) as offered,
-    cast(sum(acked) as bigint) as acked,
-    count(distinct second) as seconds,
-    max(predicted_tps) as predicted_tps
-  from fct_rates_per_second
-  group by run, epoch
-),
-ranked as (
+with ranked as (
   select
     run,
     epoch,
@@ -52,25 +42,29 @@ late as (
   group by run, epoch
 )
 select
-  c.run,
-  c.epoch,
+  e.run,
+  e.epoch,
   p.reason,
-  c.from_s,
-  c.to_s,
-  c.offered,
-  c.acked,
-  c.offered - c.acked as fell_behind,
-  c.offered / cast(c.seconds as double) as offered_tps,
-  c.acked / cast(c.seconds as double) as acked_tps,
-  c.predicted_tps,
+  e.from_s,
+  e.to_s,
+  e.seconds,
+  e.recorded_s,
+  e.recorded_s / nullif(e.seconds, 0) as coverage,
+  e.offered,
+  e.acked,
+  e.offered - e.acked as fell_behind,
+  e.offered_tps,
+  e.acked_tps,
+  e.predicted_tps,
   l.p50_s,
   l.p95_s,
   l.max_s,
   b.task as bottleneck,
   b.vm || '/' || cast(b.slot as string) as bottleneck_slot,
   b.load
-from counted c
-left join late l on l.run = c.run and l.epoch = c.epoch
+from fct_epochs e
+left join late l on l.run = e.run and l.epoch = e.epoch
 left join (select run, plan_epoch as epoch, max(trigger) as reason from decisions group by run, plan_epoch) p
-  on p.run = c.run and p.epoch = c.epoch
-left join mart_bottlenecks b on b.run = c.run and b.epoch = c.epoch and b.rank = 1
+  on p.run = e.run and p.epoch = e.epoch
+left join mart_bottlenecks b on b.run = e.run and b.epoch = e.epoch and b.rank = 1
+where e.from_s is not null

@@ -1,5 +1,5 @@
--- What a task would have needed in an epoch at the highest rate that was offered in it (mean of five seconds), by what
--- its rows cost there.
+-- What a task would have needed in an epoch at the highest rate that was offered in it (mean of five seconds or more), by what
+-- its rows cost there, to threads of the plan in force (`in_plan` of fct_thread_windows).
 --
 -- run | string |  | topology/run
 -- epoch | bigint |  | number of the plan that was in force
@@ -13,58 +13,77 @@
 -- threads_needed | double | threads | busy all the time at peak_tps
 -- threads_short | bigint | threads | missing, if a thread shall be busy for 90 % of the time
 with offered as (
-  select run, second, max(epoch) as epoch, cast(sum(offered) as double) as tuples, cast(sum(emitted) as double) as emitted
+  select run, second, max(epoch) as epoch, sum(offered) as tuples, max(counted_s) as counted_s
   from fct_rates_per_second
   group by run, second
 ),
 smooth as (
-  select run, epoch, emitted, avg(tuples) over (
-    partition by run, epoch order by second rows between 4 preceding and current row
-  ) as tuples
+  select
+    run,
+    epoch,
+    tuples,
+    counted_s,
+    sum(tuples) over (partition by run, epoch order by second rows between 4 preceding and current row)
+      / nullif(sum(counted_s) over (partition by run, epoch order by second rows between 4 preceding and current row), 0)
+      as tps,
+    row_number() over (partition by run, epoch order by second) as n
   from offered
 ),
 peaks as (
-  select run, epoch, max(tuples) as peak_tps, sum(emitted) as emitted from smooth group by run, epoch
+  select
+    run,
+    epoch,
+    coalesce(max(case when n >= 5 then tps end), sum(tuples) / nullif(sum(counted_s), 0)) as peak_tps
+  from smooth
+  group by run, epoch
 ),
 cores as (
   select run, avg(slot_cores) as slot_cores from dim_vm group by run
 ),
-done as (
+threads as (
   select
     s.run,
     s.epoch,
     s.task,
+    s.thread,
     cast(sum(case when t.is_source then s.tuples_out else s.tuples_in end) as double) as tuples,
+    sum(case when o.source is not null then s.tuples_out end) as emitted,
     sum(s.cpu_s) as cpu_s,
     sum(case when t.is_source then null else s.busy_s end) as busy_s,
     sum(s.window_s) as thread_s
-  from samples s
+  from fct_thread_windows s
   left join tasks t on t.run = s.run and t.task = s.task
-  group by s.run, s.epoch, s.task
+  left join (select distinct run, source from rates) o on o.run = s.run and o.source = s.task
+  where s.in_plan
+  group by s.run, s.epoch, s.task, s.thread
 ),
-lengths as (
-  select run, epoch, max(seconds) as seconds
-  from (
-    select run, epoch, vm, sum(window_s) as seconds
-    from (select run, epoch, vm, time, max(window_s) as window_s from samples group by run, epoch, vm, time) blocks
-    group by run, epoch, vm
-  ) by_vm
-  group by run, epoch
+done as ( -- emitted: by all sources in the same windows; seconds: of the thread that was there for longest
+  select
+    run,
+    epoch,
+    task,
+    sum(tuples) as tuples,
+    sum(cpu_s) as cpu_s,
+    sum(busy_s) as busy_s,
+    sum(thread_s) as thread_s,
+    sum(sum(emitted)) over (partition by run, epoch) as emitted,
+    max(max(thread_s)) over (partition by run, epoch) as seconds
+  from threads
+  group by run, epoch, task
 ),
 costs as (
   select
     d.run,
     d.epoch,
     d.task,
-    d.tuples / nullif(p.emitted, 0) * p.peak_tps as peak_tps,
+    d.tuples / nullif(d.emitted, 0) * p.peak_tps as peak_tps,
     d.cpu_s / nullif(d.tuples, 0) as cpu_s_per_tuple,
     d.busy_s / nullif(d.tuples, 0) as busy_s_per_tuple,
-    d.cpu_s / nullif(l.seconds, 0) / c.slot_cores as slots_used,
-    d.thread_s / nullif(l.seconds, 0) as threads_held,
+    d.cpu_s / nullif(d.seconds, 0) / c.slot_cores as slots_used,
+    d.thread_s / nullif(d.seconds, 0) as threads_held,
     c.slot_cores
   from done d
   join peaks p on p.run = d.run and p.epoch = d.epoch
-  join lengths l on l.run = d.run and l.epoch = d.epoch
   join cores c on c.run = d.run
 )
 select

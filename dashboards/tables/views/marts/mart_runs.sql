@@ -3,10 +3,12 @@
 -- run | string |  | topology/run
 -- topology | string |  | topology
 -- started | timestamp |  | when it began (UTC)
--- seconds | double | s | from the end of the first window to that of the last
--- offered_tps | double | rows/s | mean of the counts of its seconds
--- acked_tps | double | rows/s | mean of acked
--- acked | bigint | rows | done: processed whole, or a dead letter; by the counts in rates
+-- seconds | double | s | how long it ran
+-- recorded_s | double | s | of these: recorded
+-- coverage | double |  | recorded_s / seconds
+-- offered_tps | double | rows/s | mean of the time of which was counted
+-- acked_tps | double | rows/s | mean of it
+-- acked | bigint | rows | done: processed whole, or a dead letter
 -- lost | bigint | rows | neither processed nor on their way at its end
 -- dead_lettered | bigint | rows | that a task failed on three times
 -- replayed | bigint | rows | sent once more
@@ -21,12 +23,7 @@
 -- usd | double | USD | what its VMs cost
 -- cpu_error | double | slots | mean of abs(cpu_residual) over slots and windows
 -- unexplained_cpu | double | slots | mean CPU of a held slot that no task thread explains
-with counted as (
-  select run, cast(sum(offered) as bigint) as offered, cast(sum(acked) as bigint) as acked, count(distinct second) as seconds
-  from fct_rates_per_second
-  group by run
-),
-buckets as ( -- so that only those rows are put in order among which a percentile lies
+with buckets as ( -- so that only those rows are put in order among which a percentile lies
   select run, floor(64 * ln(greatest(latency_s, 1e-9))) as bucket, sum(tuples) as tuples, max(latency_s) as max_s
   from latency
   group by run, floor(64 * ln(greatest(latency_s, 1e-9)))
@@ -73,18 +70,17 @@ latest as (
 ),
 planned as (
   select run, count(distinct plan_epoch) as plans from decisions group by run
-),
-used as (
-  select run, avg(abs(cpu - predicted_cpu)) as cpu_error from slots group by run
 )
 select
   d.run,
   d.topology,
   d.started,
-  d.seconds,
-  c.offered / cast(nullif(c.seconds, 0) as double) as offered_tps,
-  c.acked / cast(nullif(c.seconds, 0) as double) as acked_tps,
-  c.acked,
+  coalesce(m.seconds, d.seconds) as seconds,
+  m.recorded_s,
+  m.coverage,
+  m.offered_tps,
+  m.acked_tps,
+  m.acked,
   t.lost,
   t.dead_lettered,
   t.replayed,
@@ -97,13 +93,11 @@ select
   m.slots_held,
   m.slot_hours,
   m.usd,
-  u.cpu_error,
+  m.cpu_error,
   m.unexplained_cpu
 from dim_run d
-left join counted c on c.run = d.run
 left join mart_tuples t on t.run = d.run
 left join late l on l.run = d.run
 left join latest x on x.run = d.run
 left join planned p on p.run = d.run
 left join mart_cost m on m.run = d.run and m.epoch is null
-left join used u on u.run = d.run

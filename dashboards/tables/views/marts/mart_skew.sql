@@ -1,4 +1,5 @@
--- One thread of a task in an epoch against its siblings: who gets more rows than the others, and who is busier.
+-- One thread of a task in an epoch against its siblings: who gets more rows than planned, and who is busier. Of threads
+-- of the plan in force alone (`in_plan` of fct_thread_windows).
 --
 -- run | string |  | topology/run
 -- epoch | bigint |  | number of the plan that was in force
@@ -10,8 +11,9 @@
 -- seconds | double | s | for which it was there
 -- tuples_in | bigint | rows | rows that it took in
 -- tuples_tps | double | rows/s | while it was there
--- share | double |  | of the task's rows
--- skew | double |  | its tuples_tps over the mean of all threads of the task; 1: like the others
+-- share | double |  | of the task's rows in a second
+-- planned_share | double |  | what the plan gives it; the same for all where the plan does not say
+-- skew | double |  | share / planned_share; 1: as planned
 -- busy_share | double |  | share of its time in the task's logic
 with threads as (
   select
@@ -23,9 +25,24 @@ with threads as (
     max(slot) as slot,
     sum(window_s) as seconds,
     cast(sum(tuples_in) as bigint) as tuples_in,
-    sum(busy_s) / nullif(sum(window_s), 0) as busy_share
-  from samples
+    sum(tuples_in) / sum(window_s) as tuples_tps,
+    max(planned_share) as planned_share,
+    sum(busy_s) / sum(window_s) as busy_share
+  from fct_thread_windows
+  where in_plan
   group by run, epoch, task, thread
+),
+shares as (
+  select
+    *,
+    count(*) over (partition by run, epoch, task) as threads,
+    tuples_tps / nullif(sum(tuples_tps) over (partition by run, epoch, task), 0) as share,
+    case
+      when count(planned_share) over (partition by run, epoch, task) = count(*) over (partition by run, epoch, task)
+      then planned_share / nullif(sum(planned_share) over (partition by run, epoch, task), 0)
+      else 1e0 / count(*) over (partition by run, epoch, task)
+    end as of_plan
+  from threads
 )
 select
   run,
@@ -34,11 +51,12 @@ select
   thread,
   vm,
   slot,
-  count(*) over (partition by run, epoch, task) as threads,
+  threads,
   seconds,
   tuples_in,
-  tuples_in / nullif(seconds, 0) as tuples_tps,
-  tuples_in / nullif(sum(tuples_in) over (partition by run, epoch, task), 0) as share,
-  tuples_in / nullif(seconds, 0) / nullif(avg(tuples_in / nullif(seconds, 0)) over (partition by run, epoch, task), 0) as skew,
+  tuples_tps,
+  share,
+  of_plan as planned_share,
+  share / nullif(of_plan, 0) as skew,
   busy_share
-from threads
+from shares

@@ -1,0 +1,56 @@
+"""How much of each run was recorded, and its gaps, by the views: what reports and `history` say of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+
+RUNS = (
+    "select run, seconds, recorded_s, coverage from mart_cost where epoch is null and recorded_s is not null"
+)
+GAPS = "select run, epoch, seconds, text, acked from fct_gaps order by run, from_s"
+
+
+@dataclass(frozen=True)
+class RecordGap:
+    """text: as fct_gaps has it; counted: the trace says what was counted meanwhile."""
+
+    epoch: int
+    seconds: float
+    text: str
+    counted: bool
+
+
+@dataclass(frozen=True)
+class RecordedTime:
+    """Of a run: how long it ran, how much of it was recorded, and the gaps of over 2 s between."""
+
+    seconds: float
+    recorded_s: float
+    coverage: float
+    gaps: tuple[RecordGap, ...]
+
+    @property
+    def missing_s(self) -> float:
+        return sum(gap.seconds for gap in self.gaps)
+
+
+def recorded_time(trace: Path) -> dict[str, RecordedTime]:
+    """By run, of what `headgate sql` takes for a TRACE; nothing where DuckDB is not installed, or nothing was recorded.
+    Raises InvalidInput."""
+    if find_spec("duckdb") is None:
+        return {}
+    from headgate.dashboards.tables.duckdb_tables import Traces
+
+    traces = Traces(str(trace))
+    gaps: dict[str, list[RecordGap]] = {}
+    for row in traces.ask(GAPS):
+        told = RecordGap(row["epoch"], row["seconds"], row["text"], row["acked"] is not None)
+        gaps.setdefault(row["run"], []).append(told)
+    return {
+        row["run"]: RecordedTime(
+            row["seconds"], row["recorded_s"], row["coverage"], tuple(gaps.get(row["run"], ()))
+        )
+        for row in traces.ask(RUNS)
+    }
