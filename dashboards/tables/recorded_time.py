@@ -6,6 +6,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+from headgate.topology_runtime.errors import InvalidInput
+
 RUNS = (
     "select run, seconds, recorded_s, coverage from mart_cost where epoch is null and recorded_s is not null"
 )
@@ -37,20 +39,25 @@ class RecordedTime:
 
 
 def recorded_time(trace: Path) -> dict[str, RecordedTime]:
-    """By run, of what `headgate sql` takes for a TRACE; nothing where DuckDB is not installed, or nothing was recorded.
-    Raises InvalidInput."""
+    """By run, of what `headgate sql` takes for a TRACE; nothing where DuckDB is not installed, or where nothing was
+    recorded that can be read (who asks for its tables is told which files)."""
     if find_spec("duckdb") is None:
         return {}
     from headgate.dashboards.tables.duckdb_tables import Traces
+    from headgate.dashboards.tables.sql_queries import DamagedPage
 
-    traces = Traces(str(trace))
     gaps: dict[str, list[RecordGap]] = {}
-    for row in traces.ask(GAPS):
-        told = RecordGap(row["epoch"], row["seconds"], row["text"], row["acked"] is not None)
-        gaps.setdefault(row["run"], []).append(told)
+    try:
+        traces = Traces(str(trace))
+        told, runs = traces.ask(GAPS), traces.ask(RUNS)
+    except (InvalidInput, DamagedPage):
+        return {}
+    for row in told:
+        gap = RecordGap(row["epoch"], row["seconds"], row["text"], row["acked"] is not None)
+        gaps.setdefault(row["run"], []).append(gap)
     return {
         row["run"]: RecordedTime(
             row["seconds"], row["recorded_s"], row["coverage"], tuple(gaps.get(row["run"], ()))
         )
-        for row in traces.ask(RUNS)
+        for row in runs
     }

@@ -60,7 +60,8 @@ def test_pandas_takes_an_answer(tmp_path: Path) -> None:
 
 
 def test_polars_takes_an_answer(tmp_path: Path) -> None:
-    polars = pytest.importorskip("polars")
+    import polars
+
     rows = traces(tmp_path).ask(QUERY)
     assert rows.pl().equals(rows.to_polars()) and rows.pl().equals(polars.DataFrame(rows))
     assert rows.pl()["tuples_in"].sum() == sum(rows["tuples_in"])
