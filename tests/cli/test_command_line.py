@@ -296,7 +296,7 @@ def test_what_is_no_number_is_refused_in_json(value):
 
 # ── One spelling per option, few options, and those that few need out of the way ────────────────────────
 
-OPTIONS_MOST, UP_MOST = 337, 23
+OPTIONS_MOST, UP_MOST = 339, 23
 COMMANDS = {name: cli.load(name) for name in cli.COMMANDS}
 
 

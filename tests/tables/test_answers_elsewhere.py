@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from IPython.core.formatters import HTMLFormatter
 from planted_trace import ROWS, Planted, planted
 
 from headgate.dashboards import headgate_command as cli
@@ -41,7 +42,7 @@ def test_an_answer_is_rows_columns_and_a_table_of_arrow(tmp_path: Path) -> None:
     assert table["tuples_in"].to_pylist() == rows["tuples_in"] == [row["tuples_in"] for row in rows]
     assert len(rows) == table.num_rows > 100 and ROWS in rows["tuples_in"]
     assert rows["time"][0] == "2026-03-27T11:00:01.450000Z"
-    assert rows._repr_html_().count("<tr>") == 1 + min(200, len(rows))
+    assert HTMLFormatter()(rows).count("<tr>") == 1 + min(200, len(rows)), "as a notebook shows it"
 
 
 def test_an_answer_without_rows_keeps_its_types(tmp_path: Path) -> None:
