@@ -345,7 +345,7 @@ def _facts(status: Status, rates: Sequence[float]) -> Table:
     table.add_row("rate", f"{offered}  {sparkline(rates)}")
     table.add_row("", f"{measured} measured, {planned} planned for, {predicted} predicted to fit")
     table.add_row("verdict", _verdict(status))
-    table.add_row("latency", f"p50 {p50}, p99 {p99} {_error(status)}{_said(status)}; {backlog_words(status)}")
+    table.add_row("latency", f"p50 {p50}, p99 {p99}{_error(status)}{_said(status)}; {backlog_words(status)}")
     on = counted(len(vms_of(status)), "VM")
     table.add_row("plan", f"#{count(status, 'plan.epoch')}: {slot_words(status)} on {on}")
     if first := bottleneck_words(status):

@@ -33,7 +33,7 @@ BUSY = {
     "topology": "demo", "seconds": 42.0, "stage": "committed", "plan": {"epoch": 3}, "slots": {"used": 6, "total": 8},
     "verdict": {"verdict": "stable", "slope": 0.0002},
     "rates": {"offered_now_tps": 96.4, "acked_now_tps": 95.0, "planned_tps": 120.0, "predicted_tps": 131.0},
-    "latency_ms": {"window": {"p50": 3.14, "p99": 9.0}},
+    "latency_ms": {"error": 0.016, "window": {"p50": 3.14, "p99": 9.0}},
     "tuples": {"acked": 8812, "in_flight": 12, "dead_lettered": 1, "replayed": 0, "lost": 0},
     "vms": [{"vm": "vm1", "state": "joined", "slots": [slot(0, {"parse": 2, "join": 1}, 0.71), slot(1, {})]},
             {"vm": "vm2", "state": "silent", "slots": [slot(0, {"score": 1}), slot(1, {}, state="quarantined")]}],
@@ -50,7 +50,7 @@ def drawn(status, rates=(), seconds=None) -> str:
 def test_everything_people_want_to_know_is_in_the_picture():
     text = drawn(BUSY, [1, 5, 9], 120)
     for words in ("demo  00:42 of 02:00", "96 rows/s offered", "95 measured", "120 planned", "131 predicted",
-                  "stable, slope +0.2 ms/s", "p50 3.1 ms, p99 9.0 ms", "#3: 6 of 8 slots on 2 VMs",
+                  "stable, slope +0.2 ms/s", "p50 3.1 ms, p99 9.0 ms (±1.6%)", "#3: 6 of 8 slots on 2 VMs",
                   "8,812 acked", "1 dead letters, 0 lost", "0 parse×2 join×1 71%", "1 –", "vm2 (silent)",
                   "1 quarantined", "the journal cannot be written"):  # fmt: skip
         assert words in text, words
