@@ -86,7 +86,6 @@ from headgate.controller.knowledge.vm_ways import cut_pairs, slow_pairs
 from headgate.controller.models.plans import Plan
 from headgate.controller.models.task_models import missing_models
 from headgate.controller.monitor import vm_reports
-from headgate.controller.monitor.sample_blocks import latency_of
 from headgate.controller.monitor.sample_intake import Intake
 from headgate.controller.monitor.sample_windows import queues_now, window_of
 from headgate.controller.monitor.sink_counts import FinishedRows, Settling
@@ -94,6 +93,7 @@ from headgate.controller.plan.predict.slot_fit import HeldMemory
 from headgate.controller.views.run_documents import RateRows, summary
 from headgate.topology_runtime.api.topology import Topology
 from headgate.topology_runtime.errors import BadMessage, Conflict, HeadgateError, InvalidInput
+from headgate.topology_runtime.latency.latency_buckets import as_now
 from headgate.topology_runtime.wire import messages as m
 from headgate.topology_runtime.wire.messages import refusal
 from headgate.topology_runtime.wire.report_messages import Profiled
@@ -593,8 +593,8 @@ class Loop:
             vm = self.knowledge.members.members[block.vm].vm
             self._costly.block(block, vm)
             self._speeds.block(block, vm, turn.now.mono_ns)
-            for sink, source, buckets in latency_of(block):
-                k.counts.add_latency(sink, source, buckets.tolist())
+            for sink, source, buckets in block.latency:
+                k.counts.add_latency(sink, source, as_now(buckets, block.per_doubling))
             predicted = self._result.predicted_now if self._result is not None else {}
             turn.do(t.Block(block, vm, predicted))
 

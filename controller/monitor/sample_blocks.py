@@ -65,12 +65,7 @@ def arrays_of(block: SampleBlock) -> Arrays:
         raise _bad(block, f"a window of {block.window_ns} ns")
     if threads.size and not 0 <= threads[0].min() <= threads[0].max() < MAX_THREAD:
         raise _bad(block, f"a thread number outside 0 … {MAX_THREAD - 1}")
-    return Arrays(threads, slots, links, latency_of(block))
-
-
-def latency_of(block: SampleBlock) -> tuple[tuple[str, str, Ints], ...]:
-    """(sink, source, rows by bucket (BUCKETS,)). Raises BadMessage when numbers make no sense."""
-    return tuple(_histogram(block, *entry) for entry in block.latency)
+    return Arrays(threads, slots, links, tuple(_histogram(block, *entry) for entry in block.latency))
 
 
 def task_latency_of(block: SampleBlock) -> Ints:
@@ -88,12 +83,15 @@ def task_latency_of(block: SampleBlock) -> Ints:
 
 
 def _histogram(block: SampleBlock, sink: str, source: str, buckets: tuple[int, ...]) -> tuple[str, str, Ints]:
+    counts = np.zeros(BUCKETS, np.int64)
     try:
-        return sink, source, np.array(as_now(buckets, block.per_doubling), np.int64)
+        now = as_now(buckets, block.per_doubling)
+        counts[: len(now)] = now
     except ValueError as error:
         raise _bad(block, str(error)) from error
     except OverflowError as error:
         raise _bad(block, "a latency count beyond 64 bits") from error
+    return sink, source, counts
 
 
 # ── Percentiles of latency histograms with the buckets of `headgate.topology_runtime.worker.meters.meter` ───

@@ -6,12 +6,14 @@ import math
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from queue import Queue
 from typing import Any
 
 import pytest
 from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import ExportMetricsServiceRequest
 from opentelemetry.proto.metrics.v1.metrics_pb2 import AggregationTemporality
+from patience import PATIENCE_S
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.parser import text_string_to_metric_families
@@ -21,6 +23,7 @@ from headgate.topology_runtime.errors import InvalidInput
 from headgate.topology_runtime.latency.latency_buckets import BUCKETS
 from headgate.topology_runtime.metrics.metric_families import latency
 from headgate.topology_runtime.metrics.otlp_push import PATH, OtlpPush, otlp_url, told
+from watched_runs.trials import trial
 
 BEGAN_NS, NOW_NS = 1_700_000_000_000_000_000, 1_700_000_060_000_000_000
 WHO = {"service.name": "headgate-controller", "service.instance.id": "r1"}
@@ -172,3 +175,17 @@ def test_a_collector_that_refuses_is_named_once(
     push.close()
     said = capsys.readouterr().err
     assert said.count("metrics cannot be sent") == 1 and "400" in said and push.url in said
+
+
+@pytest.mark.live
+def test_a_run_sends_what_it_serves(collector: TakingServer, tmp_path: Path) -> None:
+    """Also as it ends, when ten seconds have not passed."""
+    url = f"http://127.0.0.1:{collector.server_address[1]}"
+    with trial(tmp_path / "run", "50", 3.0, ["--vms", "2", "--set", f"otlp-to={url}"]) as run:
+        run.process.wait(PATIENCE_S)
+    path, body = collector.came.get(timeout=PATIENCE_S)
+    (resource,) = ExportMetricsServiceRequest.FromString(body).resource_metrics
+    attributes = {one.key: one.value.string_value for one in resource.resource.attributes}
+    assert path == PATH and attributes["service.name"] == "headgate-controller"
+    lost = next(one for one in resource.scope_metrics[0].metrics if one.name == "headgate_tuples_lost")
+    assert [point.as_double for point in lost.sum.data_points] == [0.0]

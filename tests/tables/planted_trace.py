@@ -140,6 +140,7 @@ class Planted:
         )
         self.enacted = {
             "plan": name,
+            "decided": self.iso(decided_s),
             "epoch": epoch,
             "enacted_s": 1.0,
             "pause_ms": 5.0,

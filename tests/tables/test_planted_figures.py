@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from planted_trace import BEGAN, BUSY_S, COST_S, PLACES, ROWS, SECONDS, SWITCH_S, Planted, planted
 
 from headgate.dashboards.tables.recorded_time import recorded_time
 from headgate.dashboards.tables.table_catalogue import tables
+from headgate.dashboards.terminal.history_commands import history
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
 
@@ -180,6 +183,23 @@ def test_how_much_of_a_run_was_recorded_is_told_to_reports(tmp_path: Path) -> No
     assert (found.missing_s, len(found.gaps), found.gaps[0].counted) == (pytest.approx(missing_s), 1, True)
     assert found.recorded_s == pytest.approx(SECONDS - missing_s)
     assert found.coverage == pytest.approx(found.recorded_s / found.seconds)
+
+
+def test_history_says_of_a_plan_how_much_of_its_run_was_recorded(tmp_path: Path) -> None:
+    for name, run in (("whole", planted()), ("gap", with_gap())):
+        run.write(tmp_path / name)
+    whole, gap = (
+        CliRunner().invoke(history, ["--traces", str(tmp_path / name), "plan1"]).stdout
+        for name in ("whole", "gap")
+    )
+    assert "run run of flow\n" in whole
+    told = "run run of flow: 32 of 40 s recorded; 8 s were not recorded; their counts come from the journal\n"
+    assert told in gap
+    (row,) = json.loads(
+        CliRunner().invoke(history, ["--traces", str(tmp_path / "gap"), "plan1", "-o", "json"]).stdout
+    )["plans"]
+    assert row["recorded"]["coverage"] == pytest.approx(32 / 40.3, rel=1e-6)
+    assert [part["seconds"] for part in row["recorded"]["gaps"]] == [pytest.approx(8.0)]
 
 
 def test_of_a_gap_that_nobody_counted_it_says_so(tmp_path: Path) -> None:

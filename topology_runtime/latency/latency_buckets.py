@@ -49,18 +49,18 @@ def finer(bucket: int, rows: int) -> list[tuple[int, int]]:
     return [(first + n, rows * (n + 1) // many - rows * n // many) for n in range(many)]
 
 
-def as_now(buckets: Sequence[int], per_doubling: int) -> list[int]:
-    """Rows by bucket (BUCKETS,), of a histogram that may lack its last zeros. Raises ValueError for other buckets than
-    there ever were, or more of them."""
+def as_now(buckets: Sequence[int], per_doubling: int) -> Sequence[int]:
+    """Rows by bucket, of those of any version; like these they may lack the last ones. Raises ValueError for other
+    buckets than there ever were, or more of them."""
     if per_doubling == COARSE and len(buckets) <= COARSE_BUCKETS:
-        buckets = [each for bucket, rows in enumerate(buckets) for _, each in finer(bucket, rows)]
-    elif per_doubling != PER_DOUBLING or len(buckets) > BUCKETS:
+        return [each for bucket, rows in enumerate(buckets) for _, each in finer(bucket, rows)]
+    if per_doubling != PER_DOUBLING or len(buckets) > BUCKETS:
         raise ValueError(f"{len(buckets)} latency buckets, {per_doubling} per doubling")
-    return [*buckets, *[0] * (BUCKETS - len(buckets))]
+    return buckets
 
 
 def without_last_zeros(buckets: Sequence[int]) -> tuple[int, ...]:
-    """What `as_now` makes whole again: most of a histogram is its end, in which nothing is."""
+    """As histograms are sent and kept: the end, in which nothing is, is most of one."""
     last = next((n for n in range(len(buckets), 0, -1) if buckets[n - 1]), 0)
     return tuple(buckets[:last])
 
