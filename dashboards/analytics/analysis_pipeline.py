@@ -214,11 +214,7 @@ def input_of(
 ) -> AnalysisInput:
     """What the analyses are given; the engine knows the sums. `memory`: of a follower's earlier turns."""
     widths = widths_of(found)
-    same = (
-        {"latency_bins": "latency_windows"} if widths.bin_s == widths.judged_s else {}
-    )  # worked out once then
-    sums = {name: engine.ask(f"select * from sum_{name}") for name in HELD if name not in same}
-    sums |= {name: sums[other] for name, other in same.items()}
+    sums = {name: engine.ask(f"select * from sum_{name}") for name in HELD}
     begin_us = {one.run.key: begin_of(one) for one in found}
     runs = {one.run.key: one.run for one in found}
     return AnalysisInput(engine, runs, begin_us, widths, sums, found, {} if memory is None else memory)

@@ -27,9 +27,10 @@ FILE = "sums.duckdb"
 STRETCH_US = 300 * SECOND_US  # that all windows divide
 OPEN = 2  # stretches at the end, to which something may still come
 LOOKS_BACK_US = {"rates": 60 * SECOND_US}  # of a row: what it is counted from
-OF_WINDOWS = {  # sums of windows, and by which width these are numbered; windows of parts stand beside each other
+# Sums of windows, and the width that these are numbered by (of all, or a column); those of parts stand side by side
+OF_WINDOWS = {
     "sum_bundles": "window_s", "sum_slot_windows": "window_s", "sum_rate_windows": "window_s",
-    "sum_latency_windows": "judged_s", "sum_latency_bins": "bin_s",
+    "sum_latency_windows": "width_s",
 }  # fmt: skip
 ADDED_UP = {  # sums over time, and their keys: what parts say of one is added up
     "sum_threads": ("run", "epoch", "task", "vm", "slot", "thread"),
@@ -154,7 +155,11 @@ class KeptSums:
         for name in KEPT:
             self.engine.define(name, tables()[name].sql or "")
             width = OF_WINDOWS.get(name)
-            own = f" where w * {getattr(widths, width)} >= {begin * STRETCH_US // SECOND_US}" if width else ""
+            own = (
+                f" where w * {getattr(widths, width, width)} >= {begin * STRETCH_US // SECOND_US}"
+                if width
+                else ""
+            )
             self.engine.run(f"create or replace temp table fresh_{name} as select * from {name}{own}")
 
     def _enter(self, part: SumPart, of: str) -> None:

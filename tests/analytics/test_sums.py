@@ -156,7 +156,9 @@ def test_a_latency_that_stands_still_has_no_slope_and_one_that_grows_has_its_own
             (2, 3.0, 2.0),
         )
     ]
-    grows, still = found(engine(latency=rows), "latency_windows", "epoch")
+    grows, still = (
+        row for row in found(engine(latency=rows), "latency_windows", "epoch") if row["width_s"] == 15
+    )
     assert grows["slope"] == pytest.approx(0.25) and still["slope"] is None
     assert (grows["p50_s"], grows["p90_s"], grows["max_s"]) == (2.0, 3.0, 3.0)
     assert still["p50_s"] == 1.0, "a latency that there was"
@@ -272,7 +274,9 @@ def slow_seconds() -> list[Row]:
     for n in range(100):
         high_s = 2.0 if 40 <= n < 60 else 0.1
         latencies = {"p50_s": high_s, "p90_s": high_s, "max_s": high_s, "n": 10, "tuples": 10.0}
-        found.append({"run": RUN, "epoch": 1, "source": "s", "sink": "k", "w": BEGIN_S + n, **latencies})
+        found.append(
+            {"run": RUN, "epoch": 1, "source": "s", "sink": "k", "width_s": 1, "w": BEGIN_S + n, **latencies}
+        )
     return found
 
 
@@ -282,14 +286,14 @@ def test_who_held_rows_up_is_looked_for_while_they_waited(run: TraceRun) -> None
         for task, at_s, queue in (("before", 10, 900), ("held", 45, 300), ("quick", 45, 1))
         for n in range(5)
     ]
-    of = given(run, engine(samples=samples), latency_bins=slow_seconds())
+    of = given(run, engine(samples=samples), latency_windows=slow_seconds())
     [one] = episodes.episodes(of)
     assert one.to_s == 60.0 and one.from_s == pytest.approx(39.1, abs=2.0)
     assert (one.task, one.held_s) == ("held", pytest.approx(30.0)), "300 rows at 10 a second"
 
 
 def test_a_plan_whose_rows_waited_for_long_did_not_keep_up(run: TraceRun) -> None:
-    of = given(run, latency_bins=slow_seconds(), rate_windows=[], task_windows=[])
+    of = given(run, latency_windows=slow_seconds(), rate_windows=[], task_windows=[])
     waited = [Episode(RUN, "s", "k", 1, 40.0, 60.0, 2.0, 41.0, 0.1, 200.0)]
     assert [row.stable for row in stability.epochs(of, waited)] == [False]
     short = [Episode(RUN, "s", "k", 1, 40.0, 52.0, 2.0, 41.0, 0.1, 200.0)]

@@ -188,7 +188,8 @@ def episodes(asked: AnalysisInput) -> list[Episode]:
 def _bins(asked: AnalysisInput) -> list[Any]:
     """All bins of a path, those of two epochs in one put together."""
     found = []
-    rows = asked.rows("latency_bins", "run", "source", "sink", "w", "epoch")
+    every = asked.rows("latency_windows", "run", "source", "sink", "w", "epoch")
+    rows = [row for row in every if row["width_s"] == asked.widths.bin_s]
     keys = ("run", "source", "sink", "w")
     for of, group in groupby(rows, key=lambda row: tuple(row[key] for key in keys)):
         its = list(group)

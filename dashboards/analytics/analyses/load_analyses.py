@@ -74,7 +74,7 @@ def windows(asked: AnalysisInput) -> tuple[list[StabilityAnswer], dict[tuple[str
     rows = [
         row
         for row in asked.rows("latency_windows", "run", "w", "source", "sink", "epoch")
-        if row["n"] >= LEAST_POINTS and row["slope"] is not None
+        if row["width_s"] == JUDGED_S and row["n"] >= LEAST_POINTS and row["slope"] is not None
     ]
     counts: dict[tuple[str, int], tuple[int, int]] = defaultdict(lambda: (0, 0))
     for row in rows:
@@ -95,8 +95,8 @@ def _window(asked: AnalysisInput, row: Mapping[str, Any]) -> StabilityAnswer:
 def _latency(asked: AnalysisInput) -> dict[PathKey, list[Point]]:
     """Per path and epoch at most 24 (time in s, median latency in s)."""
     values: dict[PathKey, list[tuple[int, float]]] = defaultdict(list)
-    for row in asked.rows("latency_bins", "w"):
-        if row["p50_s"] is not None:
+    for row in asked.rows("latency_windows", "w"):
+        if row["width_s"] == asked.widths.bin_s and row["p50_s"] is not None:
             values[row["run"], row["epoch"], row["source"], row["sink"]].append((row["w"], row["p50_s"]))
     return {key: merged(of, asked.widths.bin_s) for key, of in values.items()}
 
