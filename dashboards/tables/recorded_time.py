@@ -1,4 +1,5 @@
-"""How much of each run was recorded, and its gaps, by the views: what reports and `history` say of it."""
+"""How long each run was, and the gaps of its record, by the views: what reports and `history` say of it. Both come from
+small tables: samples are not read."""
 
 from __future__ import annotations
 
@@ -8,9 +9,7 @@ from pathlib import Path
 
 from headgate.topology_runtime.errors import InvalidInput
 
-RUNS = (
-    "select run, seconds, recorded_s, coverage from mart_cost where epoch is null and recorded_s is not null"
-)
+RUNS = "select run, seconds from dim_run where seconds is not null"
 GAPS = "select run, epoch, seconds, text, acked from fct_gaps order by run, from_s"
 
 
@@ -26,11 +25,9 @@ class RecordGap:
 
 @dataclass(frozen=True)
 class RecordedTime:
-    """Of a run: how long it ran, how much of it was recorded, and the gaps of over 2 s between."""
+    """Of a run: how long it was, and the gaps of its record of over 2 s."""
 
     seconds: float
-    recorded_s: float
-    coverage: float
     gaps: tuple[RecordGap, ...]
 
     @property
@@ -55,9 +52,4 @@ def recorded_time(trace: Path) -> dict[str, RecordedTime]:
     for row in told:
         gap = RecordGap(row["epoch"], row["seconds"], row["text"], row["acked"] is not None)
         gaps.setdefault(row["run"], []).append(gap)
-    return {
-        row["run"]: RecordedTime(
-            row["seconds"], row["recorded_s"], row["coverage"], tuple(gaps.get(row["run"], ()))
-        )
-        for row in runs
-    }
+    return {row["run"]: RecordedTime(row["seconds"], tuple(gaps.get(row["run"], ()))) for row in runs}

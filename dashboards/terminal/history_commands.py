@@ -185,7 +185,7 @@ def _show_plan(plan: str, traces: Path, topology: str | None, last: int, output:
 
 
 def _recorded(run: Path) -> Document | None:
-    """How much of a run was recorded, and its gaps; None where its tables cannot be asked."""
+    """How long a run was, and the gaps of its record; None where its tables cannot be asked."""
     from headgate.dashboards.tables.recorded_time import recorded_time
 
     found = next(iter(recorded_time(run).values()), None)
@@ -194,8 +194,7 @@ def _recorded(run: Path) -> Document | None:
     gaps = [{"epoch": gap.epoch, "seconds": gap.seconds, "text": gap.text} for gap in found.gaps]
     return {
         "seconds": found.seconds,
-        "recorded_s": found.recorded_s,
-        "coverage": found.coverage,
+        "missing_s": found.missing_s,
         "gaps": gaps,
     }
 
@@ -203,8 +202,7 @@ def _recorded(run: Path) -> Document | None:
 def _recorded_words(recorded: Document | None) -> str:
     if recorded is None or not recorded["gaps"]:
         return ""
-    part = f"{recorded['recorded_s']:,.0f} of {recorded['seconds']:,.0f} s recorded"
-    return f": {part}; {'; '.join(gap['text'] for gap in recorded['gaps'])}"
+    return f", {recorded['seconds']:,.0f} s long: {'; '.join(gap['text'] for gap in recorded['gaps'])}"
 
 
 def plans_of(traces: Path, topology: str | None = None) -> Iterator[dict[str, Any]]:
