@@ -215,12 +215,18 @@ class LoopedVm(IdealVm):
         return replace(super().report(), loop=self.loop)
 
 
-def test_a_vm_that_is_slow_by_its_loop_is_planned_with_as_such_from_the_first_plan(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+@pytest.fixture
+def looped_vms(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    """Two VMs, of which one's loop is slow."""
     monkeypatch.setattr(virtual.IdealWorld, "vm_kind", LoopedVm)
     monkeypatch.setattr(virtual, "VMS", 2)
-    loop, said = watched("slow", 14.0, 30, monkeypatch)
+    return monkeypatch
+
+
+def test_a_vm_that_is_slow_by_its_loop_is_planned_with_as_such_from_the_first_plan(
+    looped_vms: pytest.MonkeyPatch,
+) -> None:
+    loop, said = watched("slow", 14.0, 30, looped_vms)
     seen_now = loop.knowledge.durable.speeds["vm2"]
     assert (seen_now.speed, seen_now.by) == (0.5, "loop") and len(said) == 1 and "vm2" in said[0]
     (rollout,) = loop.knowledge.durable.rollouts
@@ -232,11 +238,9 @@ def test_a_vm_that_is_slow_by_its_loop_is_planned_with_as_such_from_the_first_pl
 
 
 def test_rows_count_more_than_a_loop_and_a_loop_never_asks_for_a_plan(
-    monkeypatch: pytest.MonkeyPatch,
+    looped_vms: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(virtual.IdealWorld, "vm_kind", LoopedVm)
-    monkeypatch.setattr(virtual, "VMS", 2)
-    loop, said = watched("", 14.0, 60, monkeypatch)
+    loop, said = watched("", 14.0, 60, looped_vms)
     seen_now = loop.knowledge.durable.speeds["vm2"]
     assert (seen_now.speed, seen_now.by) == (1.0, "rows") and len(said) == 2
     assert (seen_now.at_ns - virtual.WALL_NS) / NS < 25

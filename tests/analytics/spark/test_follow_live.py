@@ -20,6 +20,26 @@ from made_traces.generate_trace import Wanted, generate
 pytestmark = pytest.mark.live
 
 
+def check_kept_stretches(out: Path) -> None:
+    with duckdb.connect(str(out / "follow" / "sums.duckdb"), read_only=True) as kept:
+        parts = kept.sql("select begin, until from parts order by begin").fetchall()
+    there = [stretch for begin, until in parts for stretch in range(begin, until)]
+    assert there == list(range(there[0], there[-1] + 1)) and len(there) >= 2, "each once, none is missing"
+
+
+def check_batch(run: Path, out: Path, batch: Path) -> None:
+    """The analysis of all of the run at once says the same."""
+    again = subprocess.run(
+        command(run, "--output", batch),
+        capture_output=True,
+        text=True,
+        cwd=ROOT,
+        timeout=LIMIT_S,
+    )
+    assert again.returncode == 0, again.stderr
+    assert list(differences(results(out), results(batch))) == []
+
+
 def test_a_followed_run_ends_with_the_analysis_of_the_batch(tmp_path: Path) -> None:
     generate(tmp_path / "made", Wanted(30_000, threads=20, slots=8, segment_rows=2_000))
     whole, run, out = (
@@ -65,20 +85,8 @@ def test_a_followed_run_ends_with_the_analysis_of_the_batch(tmp_path: Path) -> N
     code, words = last.ended()
     assert code == 0, last.said
     assert json.loads(words)["rows"] == rows_in(whole)
-    with duckdb.connect(str(out / "follow" / "sums.duckdb"), read_only=True) as kept:
-        parts = kept.sql("select begin, until from parts order by begin").fetchall()
-    there = [stretch for begin, until in parts for stretch in range(begin, until)]
-    assert there == list(range(there[0], there[-1] + 1)) and len(there) >= 2, "each once, none is missing"
-
-    again = subprocess.run(
-        command(run, "--output", tmp_path / "batch"),
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        timeout=LIMIT_S,
-    )
-    assert again.returncode == 0, again.stderr
-    assert list(differences(results(out), results(tmp_path / "batch"))) == []
+    check_kept_stretches(out)
+    check_batch(run, out, tmp_path / "batch")
     other = subprocess.run(
         command("--follow", whole, "--output", out), capture_output=True, text=True, cwd=ROOT, timeout=LIMIT_S
     )
