@@ -441,8 +441,8 @@ def _enter(turn: Turn, stand: rollout_steps.RolloutProgress, phase: Phase) -> No
 
 
 def _fresh_failures(stand: rollout_steps.RolloutProgress) -> list[str]:
-    """Why threads of this plan could not be built (the logic of a fresh thread raised). A worker is ready while they
-    are being built, so that may become known after the switch. (A plan that was gone back to stays, whatever its
+    """Why threads of this plan could not be built (the logic of a fresh thread raised). That becomes known before the
+    switch, but for threads of a worker that began anew since. (A plan that was gone back to stays, whatever its
     threads: to go back once more would lead here again.)"""
     if stand.phase not in ("prepared", "switched"):
         return []
@@ -468,14 +468,14 @@ def _late(turn: Turn, stand: rollout_steps.RolloutProgress) -> bool:
     if stand.phase == "machines":
         give_up(turn, f"after {k.settings.machines_wait_s:g} s these were not there: {missing}")
         return True
-    back = k.durable.before
-    if stand.phase == "prepared" and back is not None and not stand.planned.undoes:
+    back, builds = k.durable.before, rollout_steps.only_builds(stand)
+    if stand.phase == "prepared" and not builds and back is not None and not stand.planned.undoes:
         why = f"not ready after {rollout_steps.PREPARED_LIMIT_NS / NS:g} s: {missing}"
         if roll_back(turn, why):
             return True
         k.dead_end = rollout_steps.never_ready(stand)
         return False
-    if stand.phase == "prepared":
+    if stand.phase == "prepared" and not builds:
         k.dead_end = rollout_steps.never_ready(stand)
     text = f"plan {stand.planned.epoch} has been {stand.phase} for long: waiting for {missing}"
     turn.alarm("enactment", text)

@@ -2,6 +2,7 @@
 
     machines    every VM asked of the provider said HELLO         15 s: give up, hold the old plan
     prepared    every worker is up and connected both ways        10 s: go back to the old plan
+                every new thread has its object, or failed        – (a task's max_call_s fails it)
     switched    every sender goes by the new routes, every        never goes back; alarm after 10 s
                 leaving thread has its marks (it is in force)
     probation   three windows without strong evidence against,    –
@@ -83,6 +84,20 @@ def _worker(stand: RolloutProgress, slot: Slot) -> str:
     return "" if ready else f"worker {slot}"
 
 
+def _prepared(stand: RolloutProgress, item: Slot | ThreadSpec) -> str:
+    """A worker, or a thread whose object is built. Rows would wait for it, or come twice if it cannot be built."""
+    if isinstance(item, Slot):
+        return _worker(stand, item)
+    now = stand.members.thread(item)
+    return f"thread {item.thread} of {item.task} (being built)" if now is not None and now.building else ""
+
+
+def _begun(stand: RolloutProgress) -> tuple[Slot | ThreadSpec, ...]:
+    """Workers, and threads that begin."""
+    planned = stand.planned
+    return (*planned.slots, *(thread for thread in planned.threads if thread.thread in planned.fresh))
+
+
 def _switched(stand: RolloutProgress, thread: ThreadSpec) -> str:
     """Does it send by the new routes, and, if it is leaving, has it all its marks?"""
     now = stand.members.thread(thread)
@@ -134,7 +149,7 @@ def _ended(stand: RolloutProgress, thread: ThreadSpec) -> bool:
 
 TABLE: dict[Phase, StepRow] = {
     "machines": StepRow(lambda stand: stand.planned.awaits, _machine, "prepared", None),
-    "prepared": StepRow(lambda stand: stand.planned.slots, _worker, "switched", PREPARED_LIMIT_NS),
+    "prepared": StepRow(_begun, _prepared, "switched", PREPARED_LIMIT_NS),
     "switched": StepRow(lambda stand: stand.planned.threads, _switched, "probation", SWITCHED_ALARM_NS),
     "probation": StepRow(lambda stand: (PROBATION_WINDOWS,), _proof, "committed", None),
     "committed": StepRow(lambda stand: stand.planned.leaving, _left, "committed", None),
@@ -155,6 +170,11 @@ def next_step(stand: RolloutProgress, look_first: object = None) -> Step:
     if limit_ns is not None and stand.now_ns - stand.since_ns >= limit_ns:
         return Step("late", stand.phase, missing)
     return Step("stay", stand.phase, missing)
+
+
+def only_builds(stand: RolloutProgress) -> bool:
+    """Are all workers of a plan that is prepared ready, and objects being built? A worker says when one takes long."""
+    return stand.phase == "prepared" and not any(_worker(stand, slot) for slot in stand.planned.slots)
 
 
 def waits_for(stand: RolloutProgress) -> str:

@@ -194,8 +194,8 @@ def test_a_command_costs_little_memory_whatever_is_in_it(name: str, data: bytes,
 
 def largest() -> Iterator[tuple[str, m.FromAgent]]:
     """Messages near the longest that are taken."""
-    yield "threads", m.Report("vm1", 3, 1, m.Token(), tuple([WORKER] * 5_320))
-    many = (m.ThreadStatus(1),) * 47_600
+    yield "threads", m.Report("vm1", 3, 1, m.Token(), tuple([WORKER] * 5_290))
+    many = (m.ThreadStatus(1),) * 45_500
     yield (
         "threads of one",
         m.Report("vm1", 3, 1, m.Token(), (m.WorkerStatus(Slot("vm1", 0), 1, "running", threads=many),)),

@@ -106,6 +106,7 @@ class FakeVm(IdealVm):
         self.dying: set[Slot] = set()  # and there they crash again at once, once the slot was given up
         self.failing: set[str] = set()  # tasks whose logic cannot be built
         self.failing_codes: set[int] = set()
+        self.building: set[str] = set()  # tasks whose logic takes its time
         self.spools: tuple[m.SpoolLeft, ...] = ()
         self.again: dict[tuple[Slot, int], tuple[m.SentAgain, ...]] = {}
         self.down = self.cut = False
@@ -243,6 +244,8 @@ class FakeVm(IdealVm):
         empty = not self._open(thread.thread)
         if failed:  # it was never built: it obeys nothing
             return m.ThreadStatus(thread.thread, 0, 0, empty, ended, failed)
+        if thread.task in self.building:
+            return m.ThreadStatus(thread.thread, 0, 0, empty, ended, building=True)
         return m.ThreadStatus(thread.thread, worker.switched, marked, empty, ended)
 
     def block(self) -> m.SampleBlock:

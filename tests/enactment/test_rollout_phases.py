@@ -137,6 +137,47 @@ def test_a_worker_that_is_not_ready_holds_the_plan_and_after_ten_seconds_it_is_t
     assert {t.thread for t in world.rollout.threads}.isdisjoint(bad.fresh)
 
 
+def building(world: World, going_on: bool) -> None:
+    """Do objects of `work` take their time?"""
+    for one in world.vms.values():
+        one.building = {"work"} if going_on else set()
+
+
+def test_no_row_goes_to_a_thread_whose_object_is_being_built_however_long_that_takes() -> None:
+    world = running()
+    risen(world)
+    plan = world.rollout
+    building(world, True)
+    world.run(3 * PREPARED_LIMIT_NS / S)
+    assert (world.phase, world.rollout.epoch) == ("prepared", plan.epoch)
+    assert "of work (being built)" in world.alarms["enactment"]
+    building(world, False)
+    world.until("committed", 20)
+    assert world.rollout.epoch == plan.epoch and not world.durable.rollouts[-1].rolled_back
+
+
+def test_an_object_that_is_built_for_long_and_fails_takes_its_plan_back_before_any_row_went_there() -> None:
+    world = running()
+    risen(world)
+    bad = world.rollout
+    building(world, True)
+    world.run(3)
+    for one in world.vms.values():
+        one.failing.add("work")
+    world.run(1)
+    switched = [text for text in world.texts("switched") if f"plan {bad.epoch}:" in text]
+    assert world.rollout.undoes == bad.epoch and not switched
+
+
+def test_the_first_plan_begins_when_its_objects_are_built() -> None:
+    world = World()
+    building(world, True)
+    world.start().run(3 * PREPARED_LIMIT_NS / S)
+    assert world.phase == "prepared" and world.durable.schedule is None
+    building(world, False)
+    world.until("committed", 20)
+
+
 def test_a_way_back_that_is_late_goes_no_further_back_and_is_told() -> None:
     world = running()
     for one in world.vms.values():

@@ -439,15 +439,15 @@ class Hello(msgspec.Struct, frozen=True, tag="hello"):
 class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     """A thread as it is. switched: number of the routes it sends by (0: none). marked: highest n for which marks ≥ n
     from all its upstream threads are in (leavers). empty: queue, output and side buffers are empty. ended: it has
-    finished for good. Of a keyed task: switched only when its ranges have moved; `lost`: ranges whose state was lost,
-    as (first, how many); `applied_again`: rows that may have been counted twice, at most; `unsaved`: why no snapshot
-    is written; `held`: what its states take. Of a source: `unreadable`: why no rows are had of it. `away`: the
-    service that its rows wait for. Of a task with event time: `rests`: as of a source (`SourceStatus`);
-    `watermark_us`: its watermark (none: not known yet); `held_by`: the thread of a source that holds it back, −1:
-    none or one of a task; `late`: rows from before it; `open_keys`: keys with windows or timers that are open, −1:
-    not counted (it is, once the run is to end). Of a source with timestamps: `timeless`: rows without one;
-    `held_by`: the thread that it waits for, as it is `max_drift` ahead of it. Of both: `times_wrong`: what is wrong
-    with the times of all rows."""
+    finished for good. building: its object is not built yet. Of a keyed task: switched only when its ranges have
+    moved; `lost`: ranges whose state was lost, as (first, how many); `applied_again`: rows that may have been
+    counted twice, at most; `unsaved`: why no snapshot is written; `held`: what its states take. Of a source:
+    `unreadable`: why no rows are had of it. `away`: the service that its rows wait for. Of a task with event time:
+    `rests`: as of a source (`SourceStatus`); `watermark_us`: its watermark (none: not known yet); `held_by`: the
+    thread of a source that holds it back, −1: none or one of a task; `late`: rows from before it; `open_keys`:
+    keys with windows or timers that are open, −1: not counted (it is, once the run is to end). Of a source with
+    timestamps: `timeless`: rows without one; `held_by`: the thread that it waits for, as it is `max_drift` ahead
+    of it. Of both: `times_wrong`: what is wrong with the times of all rows."""
 
     thread: int
     switched: int = 0
@@ -468,6 +468,7 @@ class ThreadStatus(msgspec.Struct, frozen=True, array_like=True):
     timeless: int = 0
     times_wrong: str = ""
     held: HeldState | None = None
+    building: bool = False
 
 
 class SourceStatus(msgspec.Struct, frozen=True, array_like=True):

@@ -4,6 +4,7 @@ a key whose state cannot be restored costs its own rows."""
 from __future__ import annotations
 
 import itertools
+import threading
 import time
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from pathlib import Path
@@ -25,6 +26,7 @@ away: dict[str, Any] = {
     "restore": lambda saved: False,
 }  # how often it still raises; of which states
 opened: list[str] = []
+may_open = threading.Event()
 later = itertools.count(10**10, 10**10)
 
 
@@ -32,6 +34,7 @@ class Lists(Keyed):
     """The rows of a key, in a list that is changed in its place."""
 
     def open(self, context: object) -> None:
+        may_open.wait(10)
         if away["open"]:
             away["open"] -= 1
             raise ConnectionResetError("no database")
@@ -66,6 +69,7 @@ def all_there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setattr(task_thread, "BUILD_AGAIN_S", 0.01)
     monkeypatch.setattr(task_thread, "BUILD_AGAIN_MOST_S", 0.01)
     opened.clear()
+    may_open.set()
     yield
     away.update(open=0, restore=lambda saved: False)
 
@@ -111,6 +115,20 @@ def test_an_object_that_does_not_open_is_built_again_and_its_frames_wait(tmp_pat
     settled(thread)
     assert keyed(thread).rows.side or states(thread), "the frame was taken once it ran"
     assert opened == ["open", "close"]
+
+
+def test_it_says_that_its_object_is_being_built_until_there_is_one_or_it_failed(tmp_path: Path) -> None:
+    may_open.clear()
+    away["open"] = 10**9
+    thread = built(tmp_path, lambda thread: thread.core.tries == 1)
+    assert thread.now().building
+    may_open.set()
+    until(lambda: bool(thread.now().failed))
+    assert not thread.now().building
+    away["open"] = 0
+    until(lambda: not thread.now().failed)
+    assert thread.built and not thread.now().building
+    settled(thread)
 
 
 def test_a_thread_that_is_to_end_waits_for_nothing(tmp_path: Path) -> None:

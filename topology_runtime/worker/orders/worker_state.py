@@ -197,7 +197,7 @@ class WorkerState:
         out.append(Obey(self.orders))
         for thread in self._mine:
             if thread.thread not in self.threads and thread.thread not in self.ended:
-                self.threads[thread.thread] = ThreadStatus(thread.thread)
+                self.threads[thread.thread] = ThreadStatus(thread.thread, building=True)
                 self.answering |= {thread.thread} if thread.answers else set()
                 out.append(StartThread(thread))
         out += self._end_some()

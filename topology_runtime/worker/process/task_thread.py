@@ -191,6 +191,7 @@ class TaskThread(threading.Thread):
         self.inbox = host.board.inbox(desired.thread)
         self.orders: Orders | None = None  # set by the main thread
         self.failed = self.away = ""
+        self.built = False  # once; or there is nothing to build
         self._away_s = 0.0  # the last pause for a service
         self.dropped = False  # it ended with rows that nobody else has
         self.copies: Copies | None = None  # set by the main thread while rows are mirrored
@@ -250,6 +251,8 @@ class TaskThread(threading.Thread):
         now = self.core.now(idle, self.failed)
         if self.work.unreadable or self.away:
             now = replace(now, unreadable=self.work.unreadable, away=self.away)
+        if not (self.built or self.failed or self.away):
+            now = replace(now, building=True)
         if (times := self.work.times) is not None:
             now = replace(now, timeless=times.unknown, times_wrong=times.wrong, held_by=times.held_by)
         return now
@@ -306,6 +309,7 @@ class TaskThread(threading.Thread):
             self.over()
             return
         self.host.meter.words[self.at + mt.STATE] = mt.RUNNING
+        self.built = True
         self.host.changed()
         try:
             while not self.stopping:
