@@ -2,10 +2,9 @@
 
 Each slot's memory is taken once a turn, net of the states of keyed tasks in it (they are told, and have a bound), in
 means of at most 48 blocks. A life of a slot begins with other threads there, or where memory falls by a tenth. What
-came with another plan, within half a minute, is taken off, and so is what goes with the slot's load, by least squares
-on time and load; where load itself rose all the time nothing is said. It grows without end if it is a leak
-(`memory_growth.py`) over five minutes or more that goes on at half that pace or more in the last third, load taken off
-or not. Turns in which the run does not keep up do not count: what waits in queues is bounded, but not full yet. Pure.
+came with another plan, within half a minute, is taken off. It grows without end if it is a leak (`memory_growth.py`)
+over five minutes or more. Turns in which the run does not keep up do not count: what waits in queues is bounded, but
+not full yet. Pure.
 """
 
 from __future__ import annotations
@@ -14,23 +13,23 @@ from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
 from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.topology_runtime.api.cluster import Slot
-from headgate.topology_runtime.stability.memory_growth import FALLEN, GROWN, has_fallen, leak_of
-from headgate.topology_runtime.stability.slopes import Floats
+from headgate.topology_runtime.stability.memory_growth import (
+    BLOCKS,
+    FALLEN,
+    GROWN,
+    SETTLED_S,
+    has_fallen,
+    leak_of,
+)
 from headgate.topology_runtime.wire.report_messages import STATE_BYTES
 from headgate.topology_runtime.wording import counted
 
-BLOCKS = 48
 LEAST_S = 300.0  # of a life, before an alarm
 AGAIN, QUIET = 15, 20  # turns between two looks; looks without growth, after which an alarm is over
-GOES_ON, LATELY = 0.5, 3  # of its pace, in the last third
-SETTLED = 30  # turns, after which what came with another plan is there
-SAME_LOAD = 0.05  # of its mean: load that varies by no more does not move memory
-WITH_TIME = 0.9  # correlation of load with time: what is due to which nobody can tell
+SETTLED = round(SETTLED_S)  # turns
 NS = 1_000_000_000
 
 Threads = tuple[tuple[str, int], ...]  # (task, how many) of a slot
@@ -83,18 +82,11 @@ class MemoryLife:
 
     def pace(self) -> float | None:
         """Fractions of the slot per second by which it grows without end; None: it does not."""
-        points = [block.means() for block in self.blocks]
         if self.seconds() < LEAST_S:
             return None
-        at_s, memory, load, _ = np.array(points).T
-        if (net := net_of_load(at_s, memory, load)) is None:
-            return None
-        slope = leak_of(list(zip(at_s.tolist(), net.tolist(), strict=True)))
-        if slope is None:
-            return None
-        first = len(points) - max(3, len(points) // LATELY)
-        lately = (np.polyfit(at_s[first:] - at_s[first], series[first:], 1)[0] for series in (net, memory))
-        return slope.value if min(lately) >= GOES_ON * slope.value else None
+        points = (block.means() for block in self.blocks)
+        slope = leak_of([(at_s, memory, load) for at_s, memory, load, _ in points])
+        return None if slope is None else slope.value
 
     def seconds(self) -> float:
         """How long it has been looked at."""
@@ -116,22 +108,6 @@ class MemoryLife:
             first.add(second.sums, second.turns)
             merged.append(first)
         self.blocks, self.width = merged, 2 * self.width
-
-
-def net_of_load(at_s: Floats, memory: Floats, load: Floats) -> Floats | None:
-    """Memory without what goes with load, at its mean; None where load went with time.
-
-    >>> net_of_load(np.arange(4.0), np.array([1.0, 3.0, 1.0, 3.0]), np.array([1.0, 2.0, 1.0, 2.0])).round(6).tolist()
-    [2.0, 2.0, 2.0, 2.0]
-    """
-    off = load - load.mean()
-    if off.std() <= SAME_LOAD * abs(load.mean()):
-        return memory
-    if abs(np.corrcoef(at_s, load)[0, 1]) > WITH_TIME:
-        return None
-    terms = np.stack([np.ones(len(at_s)), at_s - at_s.mean(), off], axis=1)
-    net: Floats = memory - max(0.0, float(np.linalg.lstsq(terms, memory, rcond=None)[0][2])) * off
-    return net
 
 
 class GrowthWatch:

@@ -40,10 +40,10 @@ OF_ANALYSIS: tuple[Plant, ...] = (
         test=FOUND,
     ),
     one(
-        "warming up is a leak",
+        "memory that comes and goes is a leak",
         GROWTH,
-        "slope.low > 0",
-        "slope.value > 0",
+        "slope.low <= 0",
+        "slope.value <= 0",
         test=FOUND,
     ),
     one(
@@ -242,6 +242,20 @@ OF_SUMS: tuple[Plant, ...] = (
         WINDOWS + "sum_latency_windows.sql",
         "case when max(at_s) > min(at_s) then regr_slope(latency_s, at_s - w * width_s) end",
         "regr_slope(latency_s, at_s - w * width_s)",
+        test=OF_SUMMED,
+    ),
+    one(
+        "steps between plans are leaks",
+        ANALYTICS + "analyses/slot_analyses.py",
+        "step += next_held - memory - pace * (next_s - at_s)",
+        "step += 0.0",
+        test=OF_SUMMED,
+    ),
+    one(
+        "a leak is none where plans change",
+        ANALYTICS + "analyses/slot_analyses.py",
+        " - pace * (next_s - at_s)",
+        "",
         test=OF_SUMMED,
     ),
     one(

@@ -235,8 +235,8 @@ def test_a_hiccup_is_not_told_and_two_near_ones_are_one() -> None:
 # ── leaks ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def points(memory: Values, each_s: float = 10.0) -> list[tuple[float, float]]:
-    return [(n * each_s, float(value)) for n, value in enumerate(memory)]
+def points(memory: Values, each_s: float = 10.0) -> list[tuple[float, float, float]]:
+    return [(n * each_s, float(value), 0.5) for n, value in enumerate(memory)]
 
 
 def test_memory_that_grows_steadily_is_a_leak_with_its_pace() -> None:
@@ -253,6 +253,7 @@ def test_memory_that_grows_steadily_is_a_leak_with_its_pace() -> None:
         0.05 + 0.0006 * np.minimum(np.arange(48), 30) * noise(48, 0.01),  # it warms up slowly
         0.05 + 0.02 * (np.arange(48) > 20),  # a step
         0.05 + 0.004 * np.sin(np.arange(48) / 8),  # with the rate
+        0.05 + 0.02 * np.interp(np.arange(48), (0, 16, 32, 47), (0.0, 1.0, 0.2, 1.2)),  # up, down and up
         0.05 + 0.0002 * np.arange(8),  # too few
     ],
 )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,10 +16,11 @@ pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'head
 from headgate.dashboards.analytics.analyses import latency_analyses as episodes
 from headgate.dashboards.analytics.analyses import load_analyses as stability
 from headgate.dashboards.analytics.analyses import prediction_analyses as residuals
+from headgate.dashboards.analytics.analyses import slot_analyses
 from headgate.dashboards.analytics.analyses.analysis_input import HELD, AnalysisInput
 from headgate.dashboards.analytics.analysis_pipeline import ASKED
 from headgate.dashboards.analytics.storage.data_folders import place
-from headgate.dashboards.analytics.storage.result_tables import Episode
+from headgate.dashboards.analytics.storage.result_tables import Episode, StabilityAnswer
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun, run_of
 from headgate.dashboards.tables.duckdb_tables import DuckdbEngine, bytes_of
 from headgate.dashboards.tables.table_engines import fill
@@ -221,10 +222,72 @@ def test_peaks_are_windows_of_a_task_that_was_alone_and_busy_with_rows_waiting()
 def test_memory_of_a_slot_has_at_most_48_blocks_of_one_length() -> None:
     rows = [{"at_s": float(at_s), "slot": 0, "memory": 0.1 + at_s / 1e4} for at_s in range(7, 473)]
     blocks = found(engine(slots=rows), "memory_blocks", "block")
-    assert {row["level"] for row in blocks} == {1}, "two windows each: 94 of 5 s are more than 48"
+    assert {row["level"] for row in blocks} == {1}, "two windows each: 88 of 5 s are more than 48"
     middles = [row["at"] / row["n"] * 5 - BEGIN_S for row in blocks]
-    assert len(middles) == 48 and middles[:3] == [7.5, 15.0, 25.0]
-    assert blocks[1]["memory"] / 2 == pytest.approx(0.1 + 14.5 / 1e4)
+    assert len(middles) == 45 and middles[:3] == [37.5, 45.0, 55.0], "not the first 30 s of the plan"
+    assert blocks[1]["memory"] / 2 == pytest.approx(0.1 + 44.5 / 1e4)
+
+
+Curve = Callable[[int], float]
+
+
+def slot_rows(memory: Curve, cpu: Curve = lambda _: 0.5, plans: tuple[int, ...] = (0,)) -> list[Row]:
+    """Of ten minutes, a row a second; `plans` came into force then."""
+    rows = []
+    for at_s in range(600):
+        epoch = sum(at_s >= plan for plan in plans)
+        rows.append(
+            {"at_s": float(at_s), "slot": 0, "epoch": epoch, "memory": memory(at_s), "cpu": cpu(at_s)}
+        )
+    return rows
+
+
+def leaks_in(run: TraceRun, rows: list[Row], behind: Sequence[int] = ()) -> list[float]:
+    """Fractions of the slot per second. behind: plans that did not keep up."""
+    stability = [
+        StabilityAnswer(RUN, epoch, "epoch", "s", "k", 0.0, 1.0, 0.1, 0.0, 0.2, None, False, 9)
+        for epoch in behind
+    ]
+    return [
+        (1 - leak.held) / leak.full_in_s for leak in slot_analyses.leaks(asked(run, slots=rows), stability)
+    ]
+
+
+PLANS = (0, 100, 200, 300, 400, 500)
+
+
+def by_plan(at_s: int) -> float:
+    return float(sum(at_s >= plan for plan in PLANS))
+
+
+def test_memory_that_grows_under_every_plan_is_a_leak_whatever_the_plans_bring(run: TraceRun) -> None:
+    [pace] = leaks_in(run, slot_rows(lambda at_s: 0.2 + 0.0005 * at_s + 0.05 * by_plan(at_s), plans=PLANS))
+    assert pace == pytest.approx(0.0005, rel=0.02), "what plans brought is no part of it"
+    [pace] = leaks_in(run, slot_rows(lambda at_s: 0.2 + 0.0005 * at_s))
+    assert pace == pytest.approx(0.0005, rel=0.01)
+
+
+def test_steps_between_plans_are_no_leak(run: TraceRun) -> None:
+    assert leaks_in(run, slot_rows(lambda at_s: 0.2 + 0.05 * by_plan(at_s), plans=PLANS)) == []
+
+
+def test_memory_that_goes_with_load_is_no_leak(run: TraceRun) -> None:
+    def load(at_s: int) -> float:
+        return 0.3 + 0.0005 * at_s + 0.2 * math.sin(at_s / 40)
+
+    assert leaks_in(run, slot_rows(lambda at_s: 0.1 + load(at_s), load)) == []
+    assert leaks_in(run, slot_rows(lambda at_s: 0.1 + 0.0005 * at_s, lambda at_s: 0.1 + 0.0005 * at_s)) == []
+
+
+def test_queues_that_fill_under_a_plan_that_does_not_keep_up_are_no_leak(run: TraceRun) -> None:
+    rows = slot_rows(lambda at_s: 0.1 + 0.001 * max(0, at_s - 100), plans=(0, 100))
+    assert leaks_in(run, rows) and not leaks_in(run, rows, behind=[2])
+
+
+def test_a_worker_that_was_begun_anew_by_a_plan_grows_from_there(run: TraceRun) -> None:
+    rows = slot_rows(lambda at_s: 0.6 if at_s < 200 else 0.2 + 0.0005 * (at_s - 200), plans=(0, 200))
+    [pace] = leaks_in(run, rows)
+    assert pace == pytest.approx(0.0005, rel=0.05)
 
 
 def test_quantiles_of_errors_lie_within_half_a_bin(run: TraceRun) -> None:

@@ -21,7 +21,7 @@ from headgate.dashboards.analytics.analyses import (
 from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput
 from headgate.dashboards.analytics.analyses.earlier_run import ComparedWith
 from headgate.dashboards.analytics.storage.data_folders import DataPlace
-from headgate.dashboards.analytics.storage.result_tables import LeftOut, changes
+from headgate.dashboards.analytics.storage.result_tables import LeftOut, StabilityAnswer, changes
 
 Tell = Callable[[str], None]
 Rows = dict[str, Sequence[msgspec.Struct]]
@@ -52,10 +52,11 @@ def answers(
     tell("stability")
     windows, found.more["growing"] = load_analyses.windows(asked)
     hurt = latency_analyses.episodes(asked)
-    found.rows |= {"episodes": hurt, "stability": [*load_analyses.epochs(asked, hurt), *windows]}
+    epochs = load_analyses.epochs(asked, hurt)
+    found.rows |= {"episodes": hurt, "stability": [*epochs, *windows]}
     questions: dict[str, Callable[[], None]] = {
         "predicted against actual": partial(_predicted, asked, found, hurt),
-        "bottlenecks and interference": partial(_limits, asked, found),
+        "bottlenecks and interference": partial(_limits, asked, found, epochs),
         "cost and re-plans": partial(_plans, asked, found),
         "seasons and models": partial(_models, asked, found, to),
         "latency and traffic": partial(_traffic, asked, found),
@@ -81,12 +82,13 @@ def _predicted(asked: AnalysisInput, found: AnswersSoFar, hurt: Any) -> None:
     found.more["r2_epochs"] = prediction_analyses.r2_epochs(asked, hard)
 
 
-def _limits(asked: AnalysisInput, found: AnswersSoFar) -> None:
+def _limits(asked: AnalysisInput, found: AnswersSoFar, epochs: Sequence[StabilityAnswer]) -> None:
     rows = found.rows
     rows["bottlenecks"] = load_analyses.bottlenecks(asked)
     rows["interference"] = slot_analyses.interference(asked)
     rows["slot_speeds"], rows["pair_costs"] = slot_analyses.speeds(asked)
-    rows["leaks"], rows["skewed_threads"] = slot_analyses.leaks(asked), load_analyses.skewed(asked)
+    rows["leaks"] = slot_analyses.leaks(asked, epochs)
+    rows["skewed_threads"] = load_analyses.skewed(asked)
 
 
 def _plans(asked: AnalysisInput, found: AnswersSoFar) -> None:

@@ -13,17 +13,25 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from itertools import groupby
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import combinations, groupby
+from operator import itemgetter
+from statistics import median
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput, over
-from headgate.dashboards.analytics.storage.result_tables import Interference, Leak, PairCost, SlotSpeed
+from headgate.dashboards.analytics.storage.result_tables import (
+    Interference,
+    Leak,
+    PairCost,
+    SlotSpeed,
+    StabilityAnswer,
+)
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
-from headgate.topology_runtime.stability.memory_growth import leak_of, longest_life
+from headgate.topology_runtime.stability.memory_growth import Points, has_fallen, leak_of, longest_life
 from headgate.topology_runtime.stability.slopes import t95
 
 Floats = NDArray[np.float64]
@@ -35,6 +43,7 @@ HELD = 0.5  # standard deviation of the slopes on the rate, before anything is s
 SLOTS_MOST = 400  # of a run; of more the VMs are told apart, not their slots
 SAME = 1e-6  # of a contrast's length: it lies in what the run has seen
 
+SLOT = ("run", "vm", "slot")
 Cell = Mapping[str, Any]  # task, place, beside (tasks), cost, rate (logarithms), scatter of windows, windows
 Place = tuple[str, int | None]
 Interval = tuple[float, float, float]  # value, low, high
@@ -221,15 +230,19 @@ def _row(run: str, task: str, alone: Sums, shared: Sums, others: Mapping[str, in
 # ── Memory that only grows: slots whose process held more and more, at a steady pace, for a minute or longer
 
 
-def leaks(asked: AnalysisInput) -> list[Leak]:
-    """Those that fill their slot first, first."""
+def leaks(asked: AnalysisInput, epochs: Iterable[StabilityAnswer]) -> list[Leak]:
+    """Those that fill their slot first, first. Of the `epochs` those that do not keep up are left out: queues fill
+    then, up to their bound."""
     tasks = _tasks(asked)
+    behind = {(row.run, row.epoch) for row in epochs if row.stable is False}
     found = []
-    for (run, vm, slot), rows in groupby(
-        _points(asked), key=lambda row: (row["run"], row["vm"], row["slot"])
-    ):
-        points = [(row["at_s"], row["memory"]) for row in rows]
-        life = longest_life(points)
+    rows = [
+        row
+        for row in asked.rows("memory_blocks", *SLOT, "epoch", "block")
+        if (row["run"], row["epoch"]) not in behind
+    ]
+    for (run, vm, slot), blocks in groupby(rows, key=itemgetter(*SLOT)):
+        life = longest_life(_without_steps(list(blocks), asked.window_s))
         slope = leak_of(life)
         if slope is None:
             continue
@@ -242,12 +255,22 @@ def leaks(asked: AnalysisInput) -> list[Leak]:
     return sorted(found, key=lambda leak: leak.full_in_s)
 
 
-def _points(asked: AnalysisInput) -> list[Any]:
-    """At most 48 means of each slot's memory, in order of time."""
-    return [
-        row | {"at_s": row["at"] / row["n"] * asked.window_s, "memory": row["memory"] / row["n"]}
-        for row in asked.rows("memory_blocks", "run", "vm", "slot", "block")
-    ]
+def _without_steps(parts: Sequence[Mapping[str, Any]], window_s: float) -> Points:
+    """Means of blocks, as if all plans held what the newest does: what changed from one to the next, more than it grows
+    under each, is taken off, unless it fell as for another process. parts: of blocks, under one plan each, in order of
+    time."""
+    held = [(part["at"] / part["n"] * window_s, part["memory"] / part["n"]) for part in parts]
+    same = [(a, b) for a, b in combinations(range(len(parts)), 2) if parts[a]["epoch"] == parts[b]["epoch"]]
+    pace = median((held[b][1] - held[a][1]) / (held[b][0] - held[a][0]) for a, b in same) if same else 0.0
+    sums: dict[int, list[float]] = {}
+    step, last = 0.0, len(parts) - 1
+    for at in range(last, -1, -1):
+        part, (at_s, memory), (next_s, next_held) = parts[at], held[at], held[min(at + 1, last)]
+        if part["epoch"] != parts[min(at + 1, last)]["epoch"] and not has_fallen(memory, next_held):
+            step += next_held - memory - pace * (next_s - at_s)
+        values = part["n"], part["at"], part["memory"] + part["n"] * step, part["cpu"]
+        sums[part["block"]] = [a + b for a, b in zip(sums.get(part["block"], [0.0] * 4), values, strict=True)]
+    return [(at / n * window_s, memory / n, cpu / n) for n, at, memory, cpu in reversed(sums.values())]
 
 
 def _tasks(asked: AnalysisInput) -> dict[tuple[str, str, int], list[str]]:
