@@ -191,6 +191,11 @@ def test_a_quick_task_is_measured_with_frames_that_it_gets_at_its_rate(tmp_path,
     assert json.loads(model.read_text())["crossing_cpu"] == pytest.approx(crossing), "also where it goes on"
 
 
+def probes_in(lines):
+    """Without the short looks at frames."""
+    return [found for line in lines if (found := json.loads(line))["type"] == "probe"]
+
+
 @pytest.mark.parametrize(("number", "ends"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_one_that_is_stopped_leaves_no_process_and_the_next_profile_goes_on(tmp_path, tasks, number, ends):
     words = command(
@@ -214,8 +219,8 @@ def test_one_that_is_stopped_leaves_no_process_and_the_next_profile_goes_on(tmp_
     assert code == 0
     after = record.read_bytes().splitlines()
     assert after[: len(before)] == before
-    probes = [json.loads(line) for line in after[1:]]
-    known, new = probes[: len(before) - 1], probes[len(before) - 1 :]
+    known, new = probes_in(after[1 : len(before)]), probes_in(after[len(before) :])
+    probes = known + new
     full = 0.95 * max(probe["cpu"] for probe in probes)  # below it a task that computes was kept from the CPU
     sound = {probe["threads"] for probe in known if probe["cpu"] >= full}
     assert {probe["threads"] for probe in new} <= {1, 2} - sound

@@ -192,6 +192,28 @@ def test_a_starved_trial_says_nothing():
     assert profile_steps.bracket(probes, [replace(starved, cpu=0.97)], 1)[1] == 0.75
 
 
+def test_a_task_that_waits_is_measured_without_the_time_that_others_kept_it_from_the_cpu():
+    truth, wish = Truth(True), ProfileChoice(threads=(1,))
+    kept = replace(truth.probe(1), rate_tps=10.0, delayed=0.6)
+    assert profile_steps.next_step([kept], [], wish) == Next("probe", 1), "it is tried again"
+    assert profile_steps.capacity([kept, truth.probe(1)], 1) == pytest.approx(25.0), "a sound one counts"
+    assert profile_steps.capacity([kept] * 3, 1) == pytest.approx(25.0)
+    assert profile_steps.delay_taken_off([kept] * 3) == 0.6
+    assert profile_steps.delay_taken_off([kept, truth.probe(1)]) == 0.0
+    near_its_bound = replace(kept, cpu=0.8)
+    assert profile_steps.capacity([near_its_bound], 1) == 10.0, "its own slot paused it"
+    little = replace(kept, delayed=0.05)
+    assert profile_steps.capacity([little], 1) == 10.0
+
+
+def test_a_trial_in_which_others_had_the_cpu_of_a_task_that_waits_says_nothing():
+    probes = [Truth(True).probe(1)] * 3
+    kept = Tried(1, 20.0, False, 0.99, 8.0, 1e6, cpu=0.1, delayed=0.4)
+    assert profile_steps.bracket(probes, [kept], 1) == (0.0, float("inf"))
+    assert profile_steps.bracket(probes, [replace(kept, delayed=0.0)], 1)[1] == pytest.approx(20 / 25)
+    assert profile_steps.bracket(probes, [replace(kept, stable=True)], 1)[0] == pytest.approx(20 / 25)
+
+
 def test_a_task_that_is_never_stable_still_ends():
     probes, trials = profiled(Truth(False, stable=0.0))
     best = [trial for trial in trials if trial.threads == 1 and not trial.sparse]

@@ -239,13 +239,13 @@ class Bench(WatchedRig):
         """Rows the task has taken in (a source: has emitted and seen acked)."""
         return self.count(self._task, mt.SOURCE_ACKED if self._is_source else mt.TUPLES_IN)
 
-    def blocked(self) -> tuple[int, int]:
-        """(ns its calls neither ran nor waited for the CPU, ns its calls took), all threads."""
+    def blocked(self) -> tuple[int, int, int]:
+        """(ns its calls neither ran nor waited for the CPU, ns they waited for it, ns they took), all threads."""
         wait_ns, busy_ns = self.count(self._task, mt.WAIT_NS), self.count(self._task, mt.BUSY_NS)
         words, delay_ns = self._workers[SLOT].meter.words, 0
         for i in range(words[mt.H_THREADS]):
             delay_ns += run_delay_ns(self.pid, words[mt.HEADER + i * mt.THREAD_WORDS + mt.TID])
-        return max(0, wait_ns - delay_ns), busy_ns
+        return max(0, wait_ns - delay_ns), min(wait_ns, delay_ns), busy_ns
 
     def calls(self) -> tuple[Calls, Calls]:
         """So far: by what they took on the CPU, and off it."""

@@ -181,6 +181,7 @@ class MeterReading(msgspec.Struct, frozen=True):
     cpu_s: float
     rss_bytes: int
     blocked_ns: int
+    delay_ns: int
     busy_ns: int
     letters: int
     calls: tuple[Calls, Calls]  # on the CPU, and off it
@@ -233,6 +234,7 @@ def probe(  # what is measured, how long, beside what
         worker_bytes=bench.base_bytes,
         leak_bytes=leak,
         spreads=(_spread(steady, 0), _spread(steady, 1)),
+        delayed=max(0.0, (end.delay_ns - begin.delay_ns) / max(1, end.busy_ns - begin.busy_ns)),
     )
 
 
@@ -247,6 +249,6 @@ def _enough(looks: Sequence[MeterReading], threads: int, end_s: float, latest_s:
 
 
 def _look(bench: Bench) -> MeterReading:
-    blocked_ns, busy_ns = bench.blocked()
+    blocked = bench.blocked()
     now_s, rss, letters = time.monotonic(), rss_bytes_of_all(bench.pid), len(bench.letters())
-    return MeterReading(now_s, bench.done(), bench.cpu_s, rss, blocked_ns, busy_ns, letters, bench.calls())
+    return MeterReading(now_s, bench.done(), bench.cpu_s, rss, *blocked, letters, bench.calls())

@@ -37,6 +37,10 @@ CLOSE = 1.05  # a bracket this narrow is done
 TRIALS_MOST = 6  # per thread count
 ONE_PROBE = 0.15  # of a computing task in a few seconds: up to 1.4 between probes was seen in small slots
 STARVED = 0.9  # of the slot's CPU in a trial, which begins with an empty queue
+DELAYED, ROOM = (
+    0.1,
+    0.5,
+)  # of its calls' time, waiting for the CPU; of the slot, used: below it no quota pauses it
 REPEATS_OF_DISTURBED = 2  # probes thrown away per thread count before they are taken as they are
 SPARSE_TPS, SPARSE_PART = 100.0, 0.5  # of a sparse trial: rows/s at most, and part of the capacity
 SPARSE_LEAST_TPS = 4.0  # fewer rows in a few seconds tell nothing
@@ -48,7 +52,8 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
     """One closed-loop measurement. cpu: of the slot; memory_bytes: above the bare worker, at the end;
     blocked: share of its calls' time in which the task neither ran nor waited for the CPU; speed: rounds/s
     of a fixed loop beside it, since the machine drifts; worker_bytes: of the bare worker; leak_bytes: kept
-    per row; spreads: of a row's CPU, of its waits (`row_spread`; None: too few calls)."""
+    per row; spreads: of a row's CPU, of its waits (`row_spread`; None: too few calls); delayed: share of its calls'
+    time in which it was ready and waited for the CPU."""
 
     threads: int
     rate_tps: float
@@ -63,11 +68,12 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
     worker_bytes: int = 0
     leak_bytes: float = 0.0
     spreads: tuple[float | None, float | None] = (None, None)
+    delayed: float = 0.0
 
 
 class Tried(msgspec.Struct, frozen=True, tag="trial"):
     """One open-loop measurement: does the task keep up with `rate_tps`? cpu: of the slot. sparse: at a low rate,
-    for that CPU; it tells nothing of the peak."""
+    for that CPU; it tells nothing of the peak. delayed: as of a probe."""
 
     threads: int
     rate_tps: float
@@ -79,6 +85,7 @@ class Tried(msgspec.Struct, frozen=True, tag="trial"):
     slope: float | None = None
     p99_s: float | None = None
     sparse: bool = False
+    delayed: float = 0.0
 
 
 class Glance(msgspec.Struct, frozen=True, tag="glance"):
@@ -197,14 +204,29 @@ def within_slot(probe: Probe) -> Probe:
 
 
 def disturbed(probe: Probe, probes: Sequence[Probe]) -> bool:
-    """Something else took this computing task's CPU: it had rows waiting and yet CPU to spare, more than in
-    its best probe (short rows never fill a slot wholly)."""
-    return not waits(probes) and probe.cpu < FULL * max(FULL, *(p.cpu for p in probes))
+    """Something else took this task's CPU. One that computes had rows waiting and yet CPU to spare, more than in its
+    best probe (short rows never fill a slot wholly); one that waits was ready to run for long, in a slot with room."""
+    if waits(probes):
+        return kept_waiting(probe)
+    return probe.cpu < FULL * max(FULL, *(p.cpu for p in probes))
+
+
+def kept_waiting(measured: Probe | Tried) -> bool:
+    """Was it ready, and waited for a CPU that its slot had to spare? (Near its bound a slot pauses by itself.)"""
+    return measured.delayed > DELAYED and measured.cpu < ROOM
 
 
 def starved(trial: Tried, waiting: bool) -> bool:
-    """A computing task fell behind and had CPU to spare: it was kept from it, which says nothing."""
-    return not waiting and not trial.stable and trial.cpu < STARVED
+    """It fell behind and had CPU to spare: it was kept from it, which says nothing."""
+    return not trial.stable and (kept_waiting(trial) if waiting else trial.cpu < STARVED)
+
+
+def delay_taken_off(probes: Sequence[Probe]) -> float:
+    """The largest share of its time that a task which waits was kept from the CPU by others, in probes that count."""
+    if not probes or not waits(probes):
+        return 0.0
+    counting = (probe for threads in counted(probes) for probe in of(probes, threads))
+    return max((probe.delayed for probe in counting if kept_waiting(probe)), default=0.0)
 
 
 def _lacks_sound(probes: Sequence[Probe], threads: int) -> bool:
@@ -246,12 +268,15 @@ def reference(probes: Sequence[Probe]) -> float:
 
 
 def rates(probes: Sequence[Probe], threads: int) -> list[float]:
-    """The capacities measured with so many threads; those of a computing task at the reference speed."""
+    """The capacities measured with so many threads; those of a computing task at the reference speed, those of one that
+    waits without the time that others kept it from the CPU."""
     scale = reference(probes)
-    return [
-        probe.rate_tps if waits(probes) else probe.rate_tps * scale / probe.speed
-        for probe in of(probes, threads)
-    ]
+    if waits(probes):
+        return [
+            probe.rate_tps / (1 - probe.delayed if kept_waiting(probe) else 1)
+            for probe in of(probes, threads)
+        ]
+    return [probe.rate_tps * scale / probe.speed for probe in of(probes, threads)]
 
 
 def capacity(probes: Sequence[Probe], threads: int) -> float:

@@ -282,8 +282,10 @@ class TaskProfile:
 
     def _trial(self, bench: Bench, step: Next) -> Tried:
         waits = profile_steps.waits(self.record.probes)
+        _, delay_ns, busy_ns = bench.blocked()
         with self._at.meter() as meter:
             found = run_trial(bench, step.rate_tps, LONGEST_WAITS_S if waits else LONGEST_S, waits)
+        _, delayed_ns, took_ns = bench.blocked()
         return Tried(
             threads=step.threads,
             rate_tps=step.rate_tps,
@@ -295,6 +297,7 @@ class TaskProfile:
             slope=found.slope,
             p99_s=found.p99_s,
             sparse=step.what == "sparse trial",
+            delayed=max(0.0, (delayed_ns - delay_ns) / max(1, took_ns - busy_ns)),
         )
 
     def _note(self) -> None:
@@ -310,6 +313,10 @@ class TaskProfile:
             )
         if leak > 0:
             record.notes.append(f"keeps {leak:,.0f} bytes per row: its memory grows as long as it runs")
+        if (share := profile_steps.delay_taken_off(record.probes)) > 0:
+            record.notes.append(
+                f"waited for a CPU that others used for {share:.0%} of its time: its rates are without that"
+            )
         if self._frames_of_run and self._at.crossing is not None and self._at.crossing.why:
             record.notes.append(self._at.crossing.why)
 
