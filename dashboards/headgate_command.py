@@ -181,6 +181,13 @@ _TABLE: dict[str, dict[str, tuple[str, str]]] = {
     "dashboards.tables.sql_command": {
         "sql": ("sql", "one query over what runs have recorded, as tables"),
     },
+    "dashboards.traces.trace_commands": {
+        "traces compact": (
+            "compact",
+            "few large Parquet files in place of many small ones, of runs that are over",
+        ),
+        "traces expire": ("expire", "remove the oldest runs, by number, size and age"),
+    },
     "dashboards.terminal.doctor_command": {
         "doctor": ("doctor", "what this machine offers and what is missing"),
     },
@@ -217,7 +224,7 @@ SHOWN = {
         "cluster",
     ),
     "Plan": ("plan", "diff", "topology", "model"),
-    "Data": ("sql", "analyze", "replay"),
+    "Data": ("sql", "analyze", "replay", "traces"),
     "Lab": ("lab",),
     "Other": ("new", "doctor", "dashboard", "package"),
 }
@@ -229,6 +236,7 @@ GROUPS = {
     "cluster": "hosts of your own",
     "topology": "check and draw a topology",
     "model": "measure tasks, look at what was measured",
+    "traces": "what runs have recorded, on this disk",
     "lab": "research tools",
     "dashboard": "the live page of a run, or of a trace",
     "package": "task code as one signed file",

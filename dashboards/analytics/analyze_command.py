@@ -18,6 +18,7 @@ from headgate.dashboards.analytics.storage import trace_runs
 from headgate.dashboards.analytics.storage.result_tables import CARRIES, PolicyTried
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 from headgate.dashboards.runs.connection import contact_of, controller_option
+from headgate.dashboards.traces.lineage import lineage
 from headgate.topology_runtime.commands.output import Format, emit, format_options
 from headgate.topology_runtime.commands.rare_settings import SettingsCommand, setting
 from headgate.topology_runtime.errors import HeadgateError, UsageError
@@ -119,14 +120,15 @@ def analyze(
         )
     to, settings = folder or default_output(traces), AnalysisSettings(**options)
     settings = replace(settings, before=_beside(traces, against, policies, settings))
-    if follows:
-        from headgate.dashboards.analytics.follow_run import follow_traces
+    with lineage(traces, to):
+        if follows:
+            from headgate.dashboards.analytics.follow_run import follow_traces
 
-        contact = contact_of(controller) if offers else None
-        analysis = follow_traces(traces, to, settings, _line_on_stderr, report_of, contact)
-    else:
-        with progress() as tell:
-            analysis = run(traces, to, settings, tell, report_of)
+            contact = contact_of(controller) if offers else None
+            analysis = follow_traces(traces, to, settings, _line_on_stderr, report_of, contact)
+        else:
+            with progress() as tell:
+                analysis = run(traces, to, settings, tell, report_of)
     for row in analysis["left_out"][:20] if output == "table" else []:
         click.echo(f"left out: {row['file']}: {row['kind']}: {row['reason']}", err=True)
     made = Path(to, REPORT)

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 import pytest
 from patience import PATIENCE_S, until
 
-from headgate.controller.recording.recorder import BUSY_S, DAY_S, Recorder, remove_old, shorten, words_of
+from headgate.controller.recording.recorder import Recorder, shorten, words_of
 from headgate.controller.recording.trace_writer import (
     ROTATE_BYTES,
     ROTATE_S,
@@ -33,6 +33,7 @@ from headgate.controller.recording.trace_writer import (
 from headgate.dashboards import headgate_command as cli
 from headgate.topology_runtime.errors import UsageError
 from headgate.topology_runtime.traces.line_parts import number_of, parts_of
+from headgate.topology_runtime.traces.old_traces import BUSY_S, DAY_S, remove_old
 from headgate.topology_runtime.traces.trace_tables import TABLES, TEXT
 from headgate.topology_runtime.wire.run_options import DEFAULT_KEEP, Keep, parse_keep
 
@@ -266,6 +267,7 @@ from pathlib import Path
 import headgate.controller.recording.trace_writer as segments
 segments.ROTATE_S = 0.05
 from headgate.controller.recording.recorder import Recorder
+from headgate.topology_runtime.traces.old_traces import BUSY_S, DAY_S, remove_old
 from headgate.topology_runtime.traces.trace_tables import TABLES, TEXT
 row = {name: "s" if kind == TEXT else 1 for name, kind in TABLES["rates"].items()}
 recorder = Recorder(Path(sys.argv[1]), {"schema": "headgate/trace/v1"})

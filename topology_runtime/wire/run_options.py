@@ -38,7 +38,7 @@ class DataPlaneSettings(msgspec.Struct, frozen=True):
 ALL = "all"
 DEFAULT_KEEP = "runs=100,gb=20"
 GB = 10**9
-KEEP_HINT = "say for example --set trace-keep=runs=100,gb=20,days=90, or all"
+KEEP_HINT = "say for example runs=100,gb=20,days=90, or all"
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Keep:
     days: float | None = None
 
 
-def parse_keep(text: str) -> Keep:
+def parse_keep(text: str, option: str = "--trace-keep") -> Keep:
     """`runs=100,gb=20,days=90` (any of the three) or `all`. Raises UsageError with every fault."""
     if text == ALL:
         return Keep()
@@ -62,7 +62,7 @@ def parse_keep(text: str) -> Keep:
         right = 0 < value < math.inf and (name != "runs" or value == int(value))
         return "" if right else f"not a {'whole ' if name == 'runs' else ''}number above 0"
 
-    given = _named_numbers("--trace-keep", text, fault, "says nothing to keep by", KEEP_HINT)
+    given = _named_numbers(option, text, fault, "says nothing to keep by", KEEP_HINT)
     runs, gb, days = (
         None if (one := given.get(name)) is None else float(one) for name in ("runs", "gb", "days")
     )
