@@ -437,6 +437,8 @@ class Controller:
                     self._recorder.decision(data, plan)
                 case t.Trace("rates", data):
                     self._recorder.rates(data)
+                case t.Trace("latency", data):
+                    self._recorder.latency(data)
                 case t.Trace("prediction", data):
                     self._recorder.prediction(data["entry"])
                 case t.Block(block, vm, predicted):

@@ -12,11 +12,11 @@ from functools import partial
 from headgate.controller.analyze.residuals import LEAST
 from headgate.controller.core.alarms import SETTLED_S
 from headgate.controller.knowledge.knowledge import Knowledge, Turn
-from headgate.controller.knowledge.loop_events import LatencyPredicted, PredictLatency
+from headgate.controller.knowledge.loop_events import LatencyPredicted, PredictLatency, Trace
 from headgate.controller.knowledge.measured_window import MeasuredWindow
 from headgate.controller.models.plans import PlanLatency
 from headgate.controller.plan.predict.latency import latency_of
-from headgate.topology_runtime.wording import significant
+from headgate.topology_runtime.wording import significant, utc_iso
 
 NS = 1_000_000_000
 NEAR = 0.1  # relative: at a rate that differs by so little rows take about as long
@@ -74,8 +74,23 @@ class LatencyLimits:
 
 
 def take(turn: Turn, found: LatencyPredicted) -> None:
-    """Know what was predicted."""
-    turn.knowledge.latency = found
+    """Know what was predicted, and record it while its plan is in force. settled_in_s: from when on what the plan does
+    is its own doing."""
+    k = turn.knowledge
+    k.latency = found
+    in_force_s = k.in_force_s(turn.now)
+    if k.plan is None or k.plan.id != found.plan or in_force_s is None:
+        return
+    told = found.latency
+    line = {
+        "time": utc_iso(turn.now.wall_ns),
+        "epoch": k.epoch,
+        "plan": found.plan,
+        "settled_in_s": round(max(0.0, SETTLED_S - in_force_s), 3),
+        "rate_tps": told.rate_tps if told is not None else None,
+        "sinks": [{"sink": sink, **rows._asdict()} for sink, rows in told.sinks] if told is not None else [],
+    }
+    turn.do(Trace("latency", line))
 
 
 def predicted_latency(k: Knowledge) -> PlanLatency | None:

@@ -271,8 +271,9 @@ class Begin:
 
 @dataclass(frozen=True, slots=True)
 class Trace:
-    """For the trace: one decision (kind "decision"), one row of rates (kind "rates") or an `entry` of the prediction
-    ledger (kind "prediction"). plan: that of the decision, when the trace does not have it yet."""
+    """For the trace: one decision (kind "decision"), one row of rates (kind "rates"), what rows are predicted to take
+    (kind "latency") or an `entry` of the prediction ledger (kind "prediction"). plan: that of the decision, when the
+    trace does not have it yet."""
 
     kind: str
     data: dict[str, Any]

@@ -33,6 +33,7 @@ from headgate.topology_runtime.traces.trace_tables import (
     LEDGER,
     OUTPUT,
     PLANS,
+    PREDICTED_LATENCY,
     VIEWS,
 )
 from headgate.topology_runtime.wire.messages import SampleBlock
@@ -98,6 +99,10 @@ class Recorder:
         if plan is not None:
             whole = _json.encode({"time": decision["time"], "plan": plan_data(plan)})
             self._put(lambda: self._writer.add_line(PLANS, whole), 1)
+
+    def latency(self, predicted: dict[str, Any]) -> None:
+        """One line of `predicted_latency.jsonl`."""
+        self._put(partial(self._writer.add_line, PREDICTED_LATENCY, _json.encode(predicted)), 1)
 
     def prediction(self, entry: LedgerEntry) -> None:
         """One entry of the prediction ledger, which lies beside the runs of its topology."""

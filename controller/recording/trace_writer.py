@@ -28,6 +28,7 @@ from headgate.topology_runtime.traces.trace_tables import (
     INPUTS,
     OUTPUT,
     PLANS,
+    PREDICTED_LATENCY,
     RUN_FILE,
     TABLES,
     VIEWS,
@@ -368,7 +369,8 @@ class TraceWriter:
             torn.unlink(missing_ok=True)  # of a controller that was killed while it wrote
         self._segments = {table: Segments(directory, table, life) for table in TABLES}
         self._files: dict[str, LineFile | PartedLines] = {}
-        self._lines: dict[str, list[bytes]] = {name: [] for name in (DECISIONS, PLANS, DEAD_LETTERS, *PARTED)}
+        names = (DECISIONS, PLANS, PREDICTED_LATENCY, DEAD_LETTERS, *PARTED)
+        self._lines: dict[str, list[bytes]] = {name: [] for name in names}
         self._links: deque[tuple[float, SampleBlock, Arrays]] = deque()
         self._task_of: dict[int, str] = {}
         self._synced_s = 0.0

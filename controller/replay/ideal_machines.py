@@ -15,6 +15,7 @@ import math
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 from msgspec.structs import replace
@@ -24,7 +25,7 @@ from headgate.controller.core.predicted_latency import predicted_latency
 from headgate.controller.knowledge import loop_events as t
 from headgate.controller.knowledge.journal_records import Durable, RolloutStarted, Scheduled
 from headgate.controller.knowledge.knowledge import SourceKnown
-from headgate.controller.models.plans import Plan
+from headgate.controller.models.plans import Plan, PlanLatency, RowLatency
 from headgate.controller.models.task_models import Model
 from headgate.controller.plan.predict.prediction import predict
 from headgate.controller.replay.exact_replay import Moment
@@ -41,6 +42,23 @@ from headgate.topology_runtime.wire import messages as m
 NS = 1_000_000_000
 HOUR_NS = 3600 * NS
 IN_FORCE = ("switched", "probation", "committed")
+
+
+class LatencySpan(NamedTuple):
+    """For how long (UTC) a latency was predicted of the plan in force."""
+
+    from_ns: int
+    until_ns: int
+    latency: PlanLatency
+
+
+def over_time(rows: Sequence[tuple[float, RowLatency]]) -> dict[str, float | None]:
+    """p50_ms, p95_ms, p99_ms: means of latencies, each as often as it is given with them."""
+    often = math.fsum(many for many, _ in rows)
+    return {
+        name: math.fsum(many * getattr(of, name) for many, of in rows) / often if often else None
+        for name in RowLatency._fields
+    }
 
 
 @dataclass
@@ -74,9 +92,8 @@ class IdealAccount:
     _slots: int = 0
     _schedule: Schedule | None = None
     rows: float = math.inf  # of a source, once all have ended; or as it is known
-    _p95_ms: float | None = None  # predicted of the plan in force
-    _p95_ms_ns: float = 0.0  # that, times how long
-    _p95_ns: int = 0  # for which it was known
+    predicted: list[LatencySpan] = field(default_factory=list)
+    _latency: PlanLatency | None = None  # predicted of the plan in force
 
     def see(self, moment: Moment) -> None:
         """Take in the next moment."""
@@ -100,8 +117,7 @@ class IdealAccount:
             asked = {vm.vm for vm in d.machines}
             self.first_vms = tuple(m.vm for m in loop.knowledge.members.up() if m.vm.vm not in asked)
         self._schedule = d.schedule
-        latency = predicted_latency(k)
-        self._p95_ms = latency.rows.p95_ms if latency is not None else None
+        self._latency = predicted_latency(k)
         if d.rollout is not None and d.phase in IN_FORCE:
             self._phases(d, now_ns)
             self.plan = d.rollout.plan
@@ -150,14 +166,21 @@ class IdealAccount:
         self.offered += offered
         self.slot_ns += self._slots * long_ns
         self.vm_ns += len(self._paying) * long_ns
-        if self._p95_ms is not None:
-            self._p95_ms_ns += self._p95_ms * long_ns
-            self._p95_ns += long_ns
+        self._predict(until_ns, long_ns)
         self._pay(long_ns)
         above = offered - self.supported_tps(topology) * long_ns / NS
         if above > 1e-9 * offered:
             self.violations_ns += long_ns
             self.violated_tuples += above
+
+    def _predict(self, until_ns: int, long_ns: int) -> None:
+        if self._latency is None:
+            return
+        from_ns = until_ns - long_ns
+        last = self.predicted[-1] if self.predicted else None
+        if last is not None and last.until_ns == from_ns and last.latency == self._latency:
+            from_ns = self.predicted.pop().from_ns
+        self.predicted.append(LatencySpan(from_ns, until_ns, self._latency))
 
     def _limit_ns(self) -> int:
         return int(min(self.seconds, 1e9) * NS)
@@ -193,7 +216,7 @@ class IdealAccount:
         return self._supported[key]
 
     def row(self, policy: str) -> dict[str, object]:
-        """A line of the answer of `replay`, `policies`. p95_ms: predicted, a mean over the time for which it is."""
+        """A line of the answer of `replay`, `policies`. …_ms: predicted, a mean over the time for which it is."""
         return {
             "policy": policy,
             "slot_hours": self.slot_ns / HOUR_NS,
@@ -203,7 +226,7 @@ class IdealAccount:
             "violated_tuples": self.violated_tuples,
             "replans": self.replans,
             "moves": self.moves,
-            "p95_ms": self._p95_ms_ns / self._p95_ns if self._p95_ns else None,
+            **over_time([(span.until_ns - span.from_ns, span.latency.rows) for span in self.predicted]),
             "seconds": self.counted_ns / NS,
             "offered": self.offered,
         }

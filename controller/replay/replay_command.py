@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,13 +29,14 @@ if TYPE_CHECKING:
     from headgate.controller.knowledge.controller_config import ControllerSettings
     from headgate.controller.models.plans import MeasuredTraffic
     from headgate.controller.replay.exact_replay import Difference, ExactReplay, Moment, PolicyComparison
-    from headgate.controller.replay.ideal_machines import IdealAccount
+    from headgate.controller.replay.ideal_machines import IdealAccount, LatencySpan
     from headgate.controller.replay.replay_policies import Policy, PolicyQuestion, PolicyTrial
     from headgate.controller.replay.trace_reading import Recording
 
 SCHEMA = "headgate/replay/v1"
 VMS_MOST = 1024
-MEASURED = ("measured_s", "measured_tuples")  # violations of the recorded run, as they were
+VIOLATED = ("measured_s", "measured_tuples")  # violations of the recorded run, as they were
+MEASURED = (*VIOLATED, "measured_p50_ms", "measured_p95_ms", "measured_p99_ms")
 SHOWN_MOST = 200  # letters of a value in the table
 
 
@@ -81,10 +84,12 @@ def replay(
 
     The real controller then runs in a made world: the offer is the recorded one, VMs come and plans take
     force as quickly as they did in the run (median), and a plan carries exactly what the models predict for it.
-    So models that are wrong, faults, a disturbed machine and latency between tasks are not in the answer.
+    So models that are wrong, faults and a disturbed machine are not in the answer.
     Violations: time in which more was offered than the plan in force is predicted to carry, and the
     rows above that, for the recorded run alike; measured_s and measured_tuples: what the recorded run really
-    failed to finish, in stretches of 10 s. Slot-hours: slots with threads, or as many as were asked for.
+    failed to finish, in stretches of 10 s. p50_ms, p95_ms, p99_ms: what rows are predicted to take by the plans in
+    force, a mean over the time for which they carry what is offered; measured_…_ms: what rows of the recorded run
+    took in that time. Slot-hours: slots with threads, or as many as were asked for.
 
     \b
     headgate replay traces/demo/RUN
@@ -199,7 +204,8 @@ class ReplayResult:
         """The run's own line, what was measured of it included."""
 
         measured = measured_of(trace) or (None, None)
-        return self.account.row("recorded") | dict(zip(MEASURED, measured, strict=True))
+        latency = latency_measured(trace, self.account.predicted)
+        return self.account.row("recorded") | dict(zip(VIOLATED, measured, strict=True)) | latency
 
     def question(
         self,
@@ -436,8 +442,8 @@ def lines_of(moment: Moment) -> Iterator[dict[str, Any]]:
 # ── What a recorded run failed to carry, as it was measured: by the counts of tuples that its trace has of
 # each second
 #
-# Beside what is modelled of the same run it says how far the models, and what is not in them (faults, latency
-# between tasks, a disturbed machine), can be trusted for the policies.
+# Beside what is modelled of the same run it says how far the models, and what is not in them (faults, a disturbed
+# machine), can be trusted for the policies.
 
 WINDOW_S = 10.0
 MORE = 0.05  # of what was offered: as much may be on its way
@@ -468,27 +474,51 @@ def violations_of(rows: Iterable[Second]) -> tuple[float, float]:
 
 def seconds_of(trace: Path) -> list[Second] | None:
     """All sources together, from the first row on."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    names = ["time", "offered", "acked"]
     found: dict[float, list[int]] = {}
-    for file in sorted((trace / "rates").glob("[!_]*.parquet")):
-        try:
-            if not set(names) <= set(pq.read_schema(file).names):
-                return None
-            table = pq.read_table(file, columns=names)
-        except (OSError, pa.ArrowInvalid):
-            continue  # `analyze` lists what cannot be read
-        for at_us, offered, acked in zip(
-            table["time"].cast(pa.int64()).to_pylist(),
-            table["offered"].to_pylist(),
-            table["acked"].to_pylist(),
-            strict=True,
-        ):
+    for table in tables_of(trace, "rates", "offered", "acked"):
+        if table is None:
+            return None
+        for at_us, offered, acked in table:
             sums = found.setdefault(at_us / 1e6, [0, 0])
             sums[0] += offered or 0
             sums[1] += acked or 0
     seconds = [(at_s, sums[0], sums[1]) for at_s, sums in sorted(found.items())]
     began = next((n for n, (_, offered, _) in enumerate(seconds) if offered), None)
     return None if began is None else [(at_s, offered, acked) for at_s, offered, acked in seconds[began:]]
+
+
+def tables_of(trace: Path, table: str, *columns: str) -> Iterator[list[tuple[Any, ...]] | None]:
+    """Rows of each file: time in µs, and these columns; None of one that lacks one of them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = ["time", *columns]
+    for file in sorted((trace / table).glob("[!_]*.parquet")):
+        try:
+            if not set(names) <= set(pq.read_schema(file).names):
+                yield None
+                continue
+            rows = pq.read_table(file, columns=names)
+        except (OSError, pa.ArrowInvalid):
+            continue  # `analyze` lists what cannot be read
+        values = [rows[name].to_pylist() for name in columns]
+        yield list(zip(rows["time"].cast(pa.int64()).to_pylist(), *values, strict=True))
+
+
+def latency_measured(trace: Path, spans: Sequence[LatencySpan]) -> dict[str, float | None]:
+    """Of all sinks together, as the prediction beside it: a mean over the spans of what was measured in each."""
+    from headgate.controller.models.plans import RowLatency
+    from headgate.controller.replay.ideal_machines import over_time
+
+    files = tables_of(trace, "latency", "latency_s", "tuples") if spans else ()
+    rows = sorted(row for table in files if table is not None for row in table if None not in row)
+    times, found = [at_us * 1000 for at_us, _, _ in rows], []
+    for span in spans:
+        inside = rows[bisect_right(times, span.from_ns) : bisect_right(times, span.until_ns)]
+        latency = sorted((latency_s, tuples) for _, latency_s, tuples in inside)
+        upto = list(accumulate(tuples for _, tuples in latency))
+        if not upto or upto[-1] <= 0:
+            continue
+        at = [latency[bisect_left(upto, share * upto[-1] - 1e-9)][0] * 1000 for share in (0.5, 0.95, 0.99)]
+        found.append((span.until_ns - span.from_ns, RowLatency(*at)))
+    return {f"measured_{name}": value for name, value in over_time(found).items()}

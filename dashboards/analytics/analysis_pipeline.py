@@ -52,7 +52,7 @@ TOLD = (  # result tables that are in the summary as they are
 )
 
 KEPT = ("sum_bundles", "sum_slot_windows")  # sums that others are made of, worked out once
-ASKED = needed(" ".join(f"sum_{name}" for name in (*HELD, "group_slots", "peaks")))
+ASKED = needed(" ".join(f"sum_{name}" for name in (*HELD, "group_slots", "peaks")) + " mart_latency")
 CURATED = ("topology", "run", "date")  # folders of a curated table
 ON_SPARK = "local[*]"  # of what is not on this machine's disks
 

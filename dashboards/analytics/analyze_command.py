@@ -341,6 +341,7 @@ def _short(value: float | None) -> str:
 # ── What other policies would have done with what a run was offered: `headgate replay` is asked, its
 # answers ranked
 
+LATENCIES = ("p50_ms", "p95_ms", "p99_ms")
 DIFFERENT = 8  # what `replay` ends with when the run decides otherwise now
 TellPolicy = Callable[[str], None]
 
@@ -400,8 +401,12 @@ def _order(row: PolicyTried) -> tuple[bool, float, float, str]:
 
 
 def _row(run: str, row: dict[str, Any]) -> PolicyTried:
-    names = ("slot_hours", "usd", "violations_s", "violated_tuples", "offered", "replans", "moves")
-    numbers = {name: row[name] for name in (*names, "measured_s", "measured_tuples")}
+    names: tuple[str, ...] = (
+        "slot_hours", "usd", "violations_s", "violated_tuples", "offered", "replans", "moves",
+    )  # fmt: skip
+    measured = ("s", "tuples", *LATENCIES)
+    names += LATENCIES + tuple(f"measured_{name}" for name in measured)
+    numbers = {name: row[name] for name in names}
     return PolicyTried(
         run=run, policy=row["policy"], rank=None, note=row.get("note"), why=row.get("error"), **numbers
     )

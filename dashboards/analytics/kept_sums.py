@@ -12,13 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 
-from headgate.dashboards.analytics.analyses.analysis_input import SECOND_US
+from headgate.dashboards.analytics.analyses.analysis_input import EXTREMES, SECOND_US
 from headgate.dashboards.analytics.analysis_pipeline import ASKED
 from headgate.dashboards.analytics.curation.trace_segments import Segment
 from headgate.dashboards.analytics.curation.unchanged_inputs import code_mark
 from headgate.dashboards.analytics.storage.result_tables import LeftOut
 from headgate.dashboards.tables.duckdb_tables import DuckdbEngine, limited, of_files, text
-from headgate.dashboards.tables.table_catalogue import tables
+from headgate.dashboards.tables.table_catalogue import needed, tables
 from headgate.dashboards.tables.table_engines import EngineFailure, fill
 from headgate.dashboards.tables.trace_files import RunFiles, StretchWidths, widths_of
 from headgate.topology_runtime.traces.trace_tables import TABLES
@@ -35,10 +35,12 @@ OF_WINDOWS = {
 ADDED_UP = {  # sums over time, and their keys: what parts say of one is added up
     "sum_threads": ("run", "epoch", "task", "vm", "slot", "thread"),
     "sum_latency_histogram": ("run", "epoch", "source", "sink", "bucket"),
+    "sum_predicted_latency": ("run", "epoch", "number", "sink", "bucket"),
     "sum_links": ("run", "epoch", "from_task", "to_task"),
     "sum_link_seconds": ("run", "epoch"),
 }
 KEPT = (*OF_WINDOWS, *ADDED_UP)
+BEHIND = needed(" ".join(KEPT)) - {*TABLES, *KEPT}  # what is small, and other views that these read
 
 
 class SumPart(NamedTuple):
@@ -130,14 +132,14 @@ class KeptSums:
         if not known:  # what there is may be of other code, or of other windows
             self._change([*(f"drop table if exists kept_{name}" for name in KEPT), "delete from parts"])
         self._forget({part.begin for part in known} - {part.begin for part in plan.kept})
-        fill(self.engine, found, (), {"widths"})
+        fill(self.engine, found, (), {name for name in BEHIND if tables()[name].sql is None})
         for part in plan.fresh:
             self._work_out(one, widths, part.begin, part.end)
             self._enter(part, of)
         self._work_out(one, widths, plan.open_from, None)
         for name in KEPT:
             self.engine.define(name, self._whole(name))
-        fill(self.engine, found, (), ASKED - {*TABLES, *KEPT})
+        fill(self.engine, found, (), ASKED - {*TABLES, *KEPT, *BEHIND})
 
     def _work_out(self, one: RunFiles, widths: StretchWidths, begin: int, end: int | None) -> None:
         """The sums of these stretches, as tables `fresh_…`."""
@@ -152,6 +154,8 @@ class KeptSums:
                 ),
             )
             self.engine.define(table, f"select * from ({of_files(tables()[table], [files])}) where {inside}")
+        for name in (name for name in tables() if name in BEHIND and tables()[name].sql is not None):
+            self.engine.define(name, tables()[name].sql or "")
         for name in KEPT:
             self.engine.define(name, tables()[name].sql or "")
             width = OF_WINDOWS.get(name)
@@ -195,7 +199,7 @@ class KeptSums:
             return rows
         keys = ", ".join(ADDED_UP[name])
         sums = ", ".join(
-            f"cast({'max' if of.name.startswith('max') else 'sum'}({of.name}) as {of.type}) as {of.name}"
+            f"cast({EXTREMES.get(of.name[:3], 'sum')}({of.name}) as {of.type}) as {of.name}"
             for of in tables()[name].columns
             if of.name not in ADDED_UP[name]
         )

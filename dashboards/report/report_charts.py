@@ -143,7 +143,7 @@ def spelled(row: msgspec.Struct) -> dict[str, Any]:
     its = msgspec.structs.asdict(row)
     if its.get("vm") is not None and its.get("slot") is not None:
         its["slot"] = f"{its.pop('vm')}/{its['slot']}"
-    if "sink" in its:
+    if "source" in its:
         ends = its.pop("source"), its.pop("sink")
         its = {"run": its.pop("run"), "path": None if None in ends else " → ".join(ends)} | its
     if "figure" in its:

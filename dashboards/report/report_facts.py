@@ -222,6 +222,7 @@ def whole_facts(analysis: Analysis) -> Facts:
             if (fit := fit_of(analysis, of)).get("mae") is not None
         },
         "worst_slot": max(slots, key=lambda row: row.mae or 0.0) if len(slots) > 1 else None,
+        "latency": latency_errors(analysis.rows(r.LatencyForeseen)),
         "left": left,
         "left_kinds": Counter(row.kind for row in left).most_common(),
         "left_rows": sum(row.rows or 0 for row in left),
@@ -229,6 +230,15 @@ def whole_facts(analysis: Analysis) -> Facts:
         "refitted": sum(row.file is not None for row in analysis.rows(r.Refitted)),
         "models": analysis.document.get("models"),
     }
+
+
+def latency_errors(rows: Sequence[r.LatencyForeseen]) -> Facts:
+    """Of each quantile: of how many it is known, and by how much it was off in the mean; {}: none was predicted."""
+    found = {}
+    for of in ("p50", "p95", "p99"):
+        errors = [abs(e) for row in rows if (e := getattr(row, f"{of}_error")) is not None]
+        found[of] = {"n": len(errors), "error": sum(errors) / max(1, len(errors))}
+    return found if found["p50"]["n"] else {}
 
 
 def fit_of(analysis: Analysis, of: str) -> Facts:

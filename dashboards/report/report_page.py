@@ -57,7 +57,10 @@ SECTIONS = (
         ("Errors by task, slot, VM and pair", "residuals", "N/A"),
         ("Tasks in each epoch", "tasks_residuals", "N/A"),
     )),
-    Section("latency", "Latency", run_charts.latencies, (("Latency per epoch and path", "latency_epochs", "N/A"),)),
+    Section("latency", "Latency", run_charts.latencies, (
+        ("Latency per epoch and path", "latency_epochs", "N/A"),
+        ("Predicted latency beside measured, by plan, rate and sink", "latency_foreseen", "none was predicted"),
+    )),
     Section("strain", "Bottlenecks and stability", run_charts.strains, (
         ("When rows waited for long, and before whom", "episodes", NONE),
         ("The busiest groups of threads (a task in a slot)", "bottlenecks", "N/A"),

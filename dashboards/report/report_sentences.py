@@ -33,6 +33,7 @@ Told = dict[str, list[Said]]  # by topic: a question, `story`, `findings`, or a 
 TOLD_MOST = 12  # of a kind that are told one by one
 HELP_MOST = 6
 GOOD_R2, GOOD_ERROR = 0.95, 0.05  # the error: of the slot, or of the rate
+GOOD_LATENCY = {"p50": 0.2, "p95": 0.35, "p99": 0.35}
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,7 @@ def _template() -> jinja2.Template:
     }
     known.filters |= {"reason": _reason, "at_times": _at_times, "most_common": _most_common}
     known.globals |= {"RUNS_DRAWN": RUNS_DRAWN, "TOLD_MOST": TOLD_MOST, "UNSTABLE_SLOPE": UNSTABLE_SLOPE}
-    known.globals |= {"GOOD_R2": GOOD_R2, "GOOD_ERROR": GOOD_ERROR}
+    known.globals |= {"GOOD_R2": GOOD_R2, "GOOD_ERROR": GOOD_ERROR, "GOOD_LATENCY": GOOD_LATENCY}
     return known.get_template("sentences.jinja")
 
 

@@ -10,6 +10,7 @@ from headgate.dashboards.analytics.storage.result_tables import HISTOGRAM_BINS_P
 from headgate.dashboards.report.analysis_files import Analysis
 from headgate.dashboards.report.report_charts import (
     RUNS_DRAWN,
+    SYMBOLS,
     Chart,
     Figure,
     bars,
@@ -24,7 +25,7 @@ from headgate.dashboards.report.report_charts import (
     spelled,
 )
 from headgate.dashboards.report.report_facts import lasted_s, whole_windows
-from headgate.dashboards.report.report_wording import count, duration, listed, number, span
+from headgate.dashboards.report.report_wording import count, duration, listed, number, percent, span
 from headgate.topology_runtime.stability.trial_evidence import UNSTABLE_SLOPE
 
 LINES = (
@@ -129,6 +130,7 @@ def _timeline_words(analysis: Analysis, run: str, replans: list[r.Replan], episo
 # ── Latency from a source's intended emit time to a sink: violins per epoch, and quantiles ──────────────
 
 VIOLINS_MOST = 24
+NEAR = 0.2  # of a median: predicted well
 LATENCY = "latency (logarithmic)"
 SMOOTHING = (1, 2, 3, 2, 1)  # over bins of 19 %
 QUANTILES = (("p50_s", "median", "@blue", "solid"), ("p95_s", "95 %", "@orange", "dash"),
@@ -143,7 +145,31 @@ def latencies(analysis: Analysis) -> list[Chart]:
         for row in rows
     ]
     both = list(zip(names, rows, strict=True))
-    return [violins(analysis, both), quantiles(analysis, both)]
+    return [violins(analysis, both), quantiles(analysis, both), foreseen(analysis)]
+
+
+def foreseen(analysis: Analysis) -> Chart:
+    """Predicted (x) against measured (y), of each plan, rate and sink."""
+    title, rows = "Latency: predicted against measured", analysis.rows(r.LatencyForeseen)
+    if not rows:
+        return nothing("latency-foreseen", title, "no latency was predicted for what was measured")
+    traces, ends = [], list[float]()
+    for index, (key, what, colour, _) in enumerate(QUANTILES):
+        error = f"{key.removesuffix('_s')}_error"
+        known = [row for row in rows if getattr(row, error) is not None]
+        x, y = ([getattr(row, name) for row in known] for name in (f"predicted_{key}", key))
+        ends += [*x, *y]
+        traces.append(points(x, y, what, colour, SYMBOLS[index], size=9))
+    axis = time_axis(ends)
+    same = [min(ends, default=1.0), max(ends, default=1.0)]
+    identity = line(same, same, "as predicted", "@grey", dash="dash", width=1.5) | {"hoverinfo": "skip"}
+    drawn = figure([identity, *traces], "predicted", "measured", height=430, xaxis=axis, yaxis=axis)
+    within = sum(row.p50_error is not None and abs(row.p50_error) <= NEAR for row in rows)
+    alt = (
+        f"The predicted median was within {percent(NEAR)} of the measured one in {within} of "
+        f"{count(len(rows), 'prediction')} (for a plan, a rate and a sink). Above the line, rows took longer."
+    )
+    return Chart("latency-foreseen", title, alt, drawn, [spelled(row) for row in rows], wide=False)
 
 
 def violins(analysis: Analysis, rows: list[tuple[str, r.LatencyEpoch]]) -> Chart:

@@ -187,6 +187,19 @@ slot | bigint |  | number of the slot on its VM
 task | string |  | task
 threads | bigint | threads | of the task in this slot
 share | double |  | of the task's rows that they are to get together; null: the plan does not say""",
+    "predicted_latency": f"""What rows were predicted to take by the plan in force (predicted_latency.jsonl).
+
+{RUN}
+number | bigint |  | of the prediction, from 1 in the order of the file
+time | timestamp |  | when it was made (UTC)
+epoch | bigint |  | number of the plan
+plan | string |  | id of the plan
+settled_in_s | double | s | from then until the plan had been in force for 20 s
+rate_tps | double | rows/s | rate that it is for; null: the plan does not carry what was offered
+sink | string |  | where the rows arrive; null: the plan does not carry what was offered
+p50_s | double | s | median, from the intended emit time at the source
+p95_s | double | s | 95th percentile
+p99_s | double | s | 99th percentile""",
     "counts": f"""Rows since the run began, whenever the controller said so (views.jsonl).
 
 {RUN}

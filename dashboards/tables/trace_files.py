@@ -28,7 +28,15 @@ from headgate.dashboards.analytics.storage.trace_runs import (
 )
 from headgate.dashboards.tables.table_catalogue import TraceTable, needed, tables
 from headgate.topology_runtime.errors import InvalidInput
-from headgate.topology_runtime.traces.trace_tables import DECISIONS, NUMBER, PLANS, RUN_FILE, TABLES, VIEWS
+from headgate.topology_runtime.traces.trace_tables import (
+    DECISIONS,
+    NUMBER,
+    PLANS,
+    PREDICTED_LATENCY,
+    RUN_FILE,
+    TABLES,
+    VIEWS,
+)
 from headgate.topology_runtime.wording import counted
 
 if TYPE_CHECKING:
@@ -299,6 +307,8 @@ def _of_run(one: RunFiles, wanted: set[str], left: list[LeftOut]) -> dict[str, R
     found["plan_slots"] = [row for plan in plans for row in _plan_slots(plan)]
     if "decisions" in wanted:
         found["decisions"] = _decisions(list(_lines(one.run.place / DECISIONS, _object, left)))
+    if "predicted_latency" in wanted:
+        found["predicted_latency"] = _predicted_latency(one.run.place / PREDICTED_LATENCY, left)
     if "counts" in wanted:
         found["counts"] = _counts(one.run.place, left)
     return found
@@ -427,6 +437,42 @@ def _decisions(lines: Sequence[dict[str, Any]]) -> Rows:
             }
         )
     return rows
+
+
+class _SinkLatency(msgspec.Struct):
+    sink: str
+    p50_ms: float
+    p95_ms: float
+    p99_ms: float
+
+
+class _PredictedLatency(msgspec.Struct):
+    """A line of predicted_latency.jsonl."""
+
+    time: str
+    epoch: int
+    plan: str
+    settled_in_s: float
+    rate_tps: float | None
+    sinks: list[_SinkLatency]
+
+    def rows(self, number: int) -> Rows:
+        """One for each sink; one without a sink where the plan does not carry the rate."""
+        line: dict[str, Any] = {"number": number, "time": _of_text(self.time), "epoch": self.epoch}
+        line |= {"plan": self.plan, "settled_in_s": self.settled_in_s, "rate_tps": self.rate_tps}
+        sinks = [
+            {"sink": of.sink, "p50_s": of.p50_ms / 1e3, "p95_s": of.p95_ms / 1e3, "p99_s": of.p99_ms / 1e3}
+            for of in self.sinks
+        ]
+        return [line | sink for sink in sinks or [{}]]
+
+
+def _predicted_latency(file: DataPlace, left: list[LeftOut]) -> Rows:
+    """Nothing of a run without any: of an earlier version, or too short."""
+    if not file.is_file():
+        return []
+    lines = _lines(file, msgspec.json.Decoder(_PredictedLatency).decode, left)
+    return [row for number, line in enumerate(lines, 1) for row in line.rows(number)]
 
 
 def _counts(run: DataPlace, left: list[LeftOut]) -> Rows:

@@ -310,7 +310,7 @@ OF_SUMS: tuple[Plant, ...] = (
     one(
         "the longest of two parts is their sum",
         KEPT,
-        "'max' if of.name.startswith('max') else 'sum'",
+        "EXTREMES.get(of.name[:3], 'sum')",
         "'sum'",
         test=OF_KEPT,
     ),

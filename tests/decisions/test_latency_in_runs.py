@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import math
+from datetime import datetime
 from typing import Any
 
 import pytest
@@ -76,11 +77,12 @@ def test_a_limit_that_is_no_time_is_refused(limit_ms: float) -> None:
 
 
 class Predicting(World):
-    """Gives predictions back within a second. entries: of the prediction ledger."""
+    """Gives predictions back within a second. entries: of the prediction ledger; lines: of the trace."""
 
     def __init__(self, **settings: Any) -> None:
         self.orders: list[t.PredictLatency] = []
         self.entries: list[LedgerEntry] = []
+        self.lines: list[dict[str, Any]] = []
         self.gives, self.given = True, 0
         super().__init__(**settings)
 
@@ -90,6 +92,8 @@ class Predicting(World):
                 self.orders.append(instruction)
             case t.Trace("prediction", {"entry": entry}):
                 self.entries.append(entry)
+            case t.Trace("latency", line):
+                self.lines.append(line)
             case _:
                 super().perform(instruction)
 
@@ -163,3 +167,28 @@ def test_rows_that_are_late_for_ten_seconds_raise_an_alarm_until_they_are_in_tim
     world.rows_take_ns = 50 * MS
     world.passes(30)
     assert "p95" not in world.loop.knowledge.alarms
+
+
+def test_what_was_predicted_is_recorded_with_its_plan_and_when_that_has_settled() -> None:
+    world = running(rate_tps=100.0)
+    plan, (line,) = world.rollout.plan, world.lines
+    assert (line["plan"], line["epoch"]) == (plan.id, world.rollout.epoch)
+    assert line["rate_tps"] == world.orders[0].rate_tps
+    (sink,) = line["sinks"]
+    assert sink["sink"] == "sink" and sink["p95_ms"] == pytest.approx(world.predicted["p95_ms"], abs=0.001)
+    in_force_s = world.loop.knowledge.in_force_s(world.now)
+    since_s = (world.now.wall_ns - datetime.fromisoformat(line["time"]).timestamp() * 1e9) / 1e9
+    assert line["settled_in_s"] == pytest.approx(20.0 - (in_force_s - since_s), abs=0.01)
+    world.passes(60)
+    world.ask("rate_set", rate_tps=5000.0)
+    world.passes(60)
+    assert [one["plan"] for one in world.lines] == [order.plan for order in world.orders]
+    assert all(one["settled_in_s"] <= 20.0 for one in world.lines)
+
+
+def test_a_plan_that_does_not_carry_what_is_offered_is_recorded_without_a_latency() -> None:
+    world = running(rate_tps=100.0, mode="advise")
+    world.ask("rate_set", rate_tps=5000.0)
+    world.passes(60)
+    last = world.lines[-1]
+    assert (last["plan"], last["rate_tps"], last["sinks"]) == (world.rollout.plan.id, None, [])

@@ -52,12 +52,15 @@ def moments(
     steps: Sequence[tuple[float, float]] = STEPS,
     rates: Sequence[tuple[float, float]] = (),
     rows: float = math.inf,
+    predicts: bool = False,
     **given: Any,
 ) -> list[Moment]:
-    """A run of so many seconds; its source has so many rows."""
+    """A run of so many seconds; its source has so many rows; `predicts`: latencies too."""
     loop = Loop(settings(**given), submitted(steps))
     wall_ns = WALL_NS + 1_000_000_000
-    return list(IdealWorld(loop, IdealAccount(), rates=rates, wall_ns=wall_ns, rows=rows).moments(seconds))
+    world = IdealWorld(loop, IdealAccount(), rates=rates, wall_ns=wall_ns, rows=rows)
+    world.predicts = predicts
+    return list(world.moments(seconds))
 
 
 def write(folder: Path, found: Sequence[Moment]) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,9 +15,11 @@ from click.testing import CliRunner, Result
 from recorded_runs import moments, write
 
 from headgate.controller.knowledge.controller_config import ControllerSettings
+from headgate.controller.models.plans import PlanLatency, RowLatency
 from headgate.controller.replay.exact_replay import Moment
-from headgate.controller.replay.ideal_machines import IdealAccount
+from headgate.controller.replay.ideal_machines import NS, IdealAccount, LatencySpan
 from headgate.controller.replay.replay_command import (
+    latency_measured,
     lines_of,
     measured_of,
     paced,
@@ -184,6 +187,29 @@ def test_the_sources_of_a_trace_are_put_together_and_what_was_not_finished_is_le
     rates(tmp_path, "1-000001.parquet", {"time": times, "offered": offered, "acked": acked})
     (tmp_path / "rates" / "_1-000002.parquet").write_bytes(b"half")
     assert measured_of(tmp_path) == (30.0, pytest.approx(30 * 60))
+
+
+def test_what_rows_took_is_measured_in_the_stretches_in_which_it_was_predicted(tmp_path: Path) -> None:
+    """Two stretches, one three times as long; rows before, between and after them do not count."""
+    span = partial(LatencySpan, latency=PlanLatency(1.0, RowLatency(1.0, 1.0, 1.0), ()))
+    spans = [span(10 * NS, 20 * NS), span(30 * NS, 60 * NS)]
+    rows = [(at_s, 5.0, 1.0) for at_s in (9, 10, 21, 29, 61)]
+    rows += [(15, n / 1000, 1.0) for n in range(1, 101)]  # 1 to 100 ms
+    rows += [(40, 0.2, 98.0), (41, 0.3, 2.0)]
+    at_us, latency_s, tuples = zip(*((int(at_s * 1e6), *more) for at_s, *more in rows), strict=True)
+    (tmp_path / "latency").mkdir()
+    times = pa.array(at_us, pa.timestamp("us", tz="UTC"))
+    table = pa.table({"time": times, "latency_s": latency_s, "tuples": tuples})
+    pq.write_table(table, tmp_path / "latency" / "1-000000.parquet")
+    found = latency_measured(tmp_path, spans)
+    assert found == pytest.approx(
+        {
+            "measured_p50_ms": (50 + 3 * 200) / 4,
+            "measured_p95_ms": (95 + 3 * 200) / 4,
+            "measured_p99_ms": (99 + 3 * 300) / 4,
+        }
+    )
+    assert set(latency_measured(tmp_path, []).values()) == {None}
 
 
 def test_of_a_trace_without_counts_nothing_is_known(tmp_path: Path) -> None:

@@ -41,7 +41,8 @@ def recording(tmp_path_factory: pytest.TempPathFactory) -> Recording:
 
 
 def tried(name: str, recording: Recording, **given: Any) -> dict[str, Any]:
-    question = PolicyQuestion(recording.run, SECONDS, given.pop("delays", INSTANT), **given)
+    seconds = given.pop("seconds", SECONDS)
+    question = PolicyQuestion(recording.run, seconds, given.pop("delays", INSTANT), **given)
     (policy,) = policies_of([name], recording.run.settings)
 
     def watch(trial: PolicyTrial) -> None:
@@ -56,7 +57,8 @@ def test_the_runs_own_policy_does_what_the_run_did(recording: Recording) -> None
     for moment in ExactReplay(recording.run).moments(recording.lines()):
         account.see(moment)
     own = tried("mba+sam", recording, delays=Delays())
-    assert {**own, "p95_ms": None} == account.row("mba+sam"), "which had no latency predicted"
+    none = dict.fromkeys(("p50_ms", "p95_ms", "p99_ms"))
+    assert own | none == account.row("mba+sam"), "which had no latency predicted"
     assert own["replans"] == 1 and own["offered"] == pytest.approx(6 * 30 + 14 * 90)
 
 
@@ -107,6 +109,27 @@ def test_what_rows_take_is_predicted_of_each_policy(recording: Recording) -> Non
     for moment in ExactReplay(recording.run).moments(recording.lines()):
         account.see(moment)
     assert account.row("recorded")["p95_ms"] is None
+
+
+def test_the_runs_own_policy_gives_the_latency_that_the_run_had_predicted(tmp_path: Path) -> None:
+    """The run's figures from the lines of its inputs alone: each prediction, until the next one or the next plan."""
+    long_s, steps = 90.0, ((0.0, 30.0), (45.0, 33.0))
+    trace = write(tmp_path / "told", moments(long_s, steps, predicts=True))
+    recording = Recording(trace)
+    account = IdealAccount(seconds=long_s)
+    for moment in ExactReplay(recording.run).moments(recording.lines()):
+        account.see(moment)
+    own = tried("mba+sam", recording, delays=Delays(), seconds=long_s)
+    lines = [json.loads(line) for line in (trace / "inputs.jsonl").read_text().splitlines()]
+    told = [line for line in lines if line["kind"] == "latency_predicted"]
+    assert len(told) == 2 and len({line["event"]["plan"] for line in told}) == 1, "a plan and two rates"
+    first_ns, second_ns = (line["now_ns"][1] for line in told)
+    end_ns = account.began_ns + int(long_s * 1e9)
+    for n, name in enumerate(("p50_ms", "p95_ms", "p99_ms")):
+        first_ms, second_ms = (line["event"]["latency"][1][n] for line in told)
+        whole = first_ms * (second_ns - first_ns) + second_ms * (end_ns - second_ns)
+        assert own[name] == pytest.approx(whole / (end_ns - first_ns), rel=0.002)
+        assert own[name] == pytest.approx(account.row("recorded")[name], rel=1e-9)
 
 
 def test_other_models_plan_otherwise(recording: Recording) -> None:
@@ -236,13 +259,14 @@ def test_a_first_plan_is_not_made_again_while_its_machines_are_awaited() -> None
 
 OFFERED = 10_000.0
 NAMES = "static,mba+sam,static-max"
+LATENCY_MS = {"p50_ms": 20.0, "p95_ms": 30.0, "p99_ms": 40.0}
 
 
 def row(policy: str, slot_hours: float, short: float, **more: Any) -> dict[str, Any]:
     return {
         "policy": policy, "slot_hours": slot_hours, "vm_hours": 0.1, "usd": None, "violations_s": short / 10,
         "violated_tuples": short, "replans": 1, "moves": 2, "seconds": 100.0, "offered": OFFERED, "measured_s": None,
-        "measured_tuples": None,
+        "measured_tuples": None, **LATENCY_MS, **{f"measured_{name}": None for name in LATENCY_MS},
     } | more  # fmt: skip
 
 

@@ -112,6 +112,11 @@ def _add_epoch(
     found["latency_epochs"].append(
         r.LatencyEpoch(RUN, epoch, "events", "archive", 4000.0, float(spread.mean()), *quantiles, bins)
     )
+    p50_s, p95_s, p99_s, _ = quantiles
+    foreseen = (p50_s, 1.1 * p50_s, 0.1, p95_s, 0.8 * p95_s, -0.2, p99_s, 0.8 * p99_s, -0.2)
+    found["latency_foreseen"].append(
+        r.LatencyForeseen(RUN, epoch, f"plan{epoch}", "archive", planned, from_s + 20, to_s, 900.0, *foreseen)
+    )
     for number, task in enumerate(tasks):
         busy = 0.2 + 0.15 * number + 0.03 * epoch
         found["tasks_residuals"].append(

@@ -191,7 +191,7 @@ def test_of_many_runs_each_is_told_and_some_are_drawn(tmp_path: Path) -> None:
     chapters = page.data("summary")["story"]
     assert [chapter["run"] for chapter in chapters] == [*(f"demo/run-{n}" for n in range(1, 10)), None]
     told = [sentence["text"].split(" ")[0] for sentence in chapters[-1]["sentences"]]
-    assert told == ["Where", "The", "Left"] and not any(
+    assert told == ["Where", "Latency", "The", "Left"] and not any(
         "R²" in s["text"] for c in chapters[:-1] for s in c["sentences"]
     )
     assert page.data("figure-stability")["data"][1]["x"] == [f"{n}.3" for n in range(1, 10)]

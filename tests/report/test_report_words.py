@@ -375,6 +375,62 @@ def test_what_differs_is_told_with_what_it_was(
     assert [(line["value"], line["differs"]) for line in shown] == [(one.value, one.differs) for one in rows]
 
 
+# ── What rows were predicted to take, and what they took ────────────────────────────────────────────────
+
+
+def foreseen(p50_error: float, p99_error: float | None) -> r.LatencyForeseen:
+    p95 = (0.02, 0.02, 0.0)
+    p99_s = 0.04 * (1 + (p99_error or 0.0))
+    return r.LatencyForeseen(
+        RUN, 1, "plan1", "archive", 80.0, 20.0, 60.0, 900.0,
+        0.01, 0.01 * (1 + p50_error), p50_error, *p95, 0.04, p99_s, p99_error,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("rows", "kind", "off"),
+    [
+        (
+            [foreseen(0.1, 0.3), foreseen(-0.2, None)],
+            "fine",
+            "the median by 15 %, 95 % by 0 % and 99 % by 30 %",
+        ),
+        ([foreseen(0.1, -0.5)], "broke", "the median by 10 %, 95 % by 0 % and 99 % by 50 %"),
+        ([foreseen(0.3, None)], "broke", "the median by 30 % and 95 % by 0 %"),
+    ],
+)
+def test_latency_is_told_beside_what_was_predicted(
+    tmp_path: Path, rows: list[r.LatencyForeseen], kind: str, off: str
+) -> None:
+    analysis = analysis_of(tmp_path, tables() | {"latency_foreseen": rows})
+    many = count(len(rows), "time")
+    text = f"Latency was predicted and then measured {many} (for a plan, a rate and a sink). The predictions were off "
+    found = [one for one in sentences(analysis).runs[RUN]["story"] if one[1].startswith("Latency was")]
+    assert found == [(kind, f"{text}by, in the mean: {off}.")]
+    near = sum(abs(row.p50_error or 0.0) <= 0.2 for row in rows)
+    alt = drawn(analysis, "latency-foreseen").alt
+    assert f"within 20 % of the measured one in {near} of {count(len(rows), 'prediction')}" in alt
+    [shown] = [table for [*_, table] in tables_in(analysis, "latency")]
+    assert len(shown.rows) == len(rows)
+
+
+def test_where_no_latency_was_predicted_nothing_is_said_of_it(tmp_path: Path) -> None:
+    analysis = analysis_of(tmp_path, tables() | {"latency_foreseen": []})
+    assert [text for text in story(analysis) if text.startswith("Latency was predicted")] == []
+    assert drawn(analysis, "latency-foreseen").figure is None
+
+
+def test_what_rows_are_predicted_to_take_is_told_of_each_policy(tmp_path: Path) -> None:
+    ms = {"p50_ms": 20.0, "p95_ms": 30.0, "p99_ms": 45.0}
+    took = {f"measured_{name}": 2 * value for name, value in ms.items()}
+    rows = [replace(OWN, **ms, **took), replace(LARGE, **ms)]
+    lines = [text for _, text in said(analysis_of(tmp_path, tables() | {"policies_tried": rows}), POLICIES)]
+    told = "rows predicted to take 20 ms (median), 30 ms (95 %), 45 ms (99 %)"
+    assert lines[2] == f"1. static-max: 0.25 slot-hours, 0.02 USD, never short, no re-plans, {told}."
+    measured = "while latency was predicted, rows took 40 ms (median), 60 ms (95 %), 90 ms (99 %)"
+    assert lines[1].endswith(f"4 re-plans, {told}; measured: 10 s, 205 rows; {measured}.")
+
+
 # ── What other policies would have done ─────────────────────────────────────────────────────────────────
 
 OWN = PolicyTried(RUN, "recorded", None, 0.2, 0.01, 5.4, 172.0, 10_000.0, 4, 12, 10.0, 205.0)

@@ -6,6 +6,7 @@ ROWS rows, each of COST_S of CPU, where nothing else is planted."""
 from __future__ import annotations
 
 import json
+import random
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -25,6 +26,7 @@ KINDS = {
 }
 ROWS, COST_S, BUSY_S = 50, 0.002, 0.004
 SECONDS, SWITCH_S, CORES, USD = 40, 20, 0.5, 0.36
+RATE_TPS, SINKS = 100.0, ("archive", "alerts")
 PLACES = {
     1: {0: ("vm1", 0), 1: ("vm1", 0), 2: ("vm1", 1), 3: ("vm1", 1)},
     2: {0: ("vm1", 0), 1: ("vm1", 0), 3: ("vm1", 1), 4: ("vm2", 0)},
@@ -43,6 +45,7 @@ class Planted:
     decisions: list[Row] = field(default_factory=list)
     plans: list[Row] = field(default_factory=list)
     views: list[Row] = field(default_factory=list)
+    predicted_latency: list[Row] = field(default_factory=list)
     enacted: Row | None = None  # as decisions tell of the plan in force
 
     def iso(self, at_s: float) -> str:
@@ -60,7 +63,8 @@ class Planted:
             table = pa.Table.from_pylist([{c: row.get(c) for c in columns} for row in whole], schema)
             pq.write_table(table, run / name / "1-000000.parquet")
         (run / "run.json").write_text(json.dumps(self.head()))
-        for file, lines in (("decisions", self.decisions), ("plans", self.plans), ("views", self.views)):
+        for file in ("decisions", "plans", "views", "predicted_latency"):
+            lines: list[Row] = getattr(self, file)
             told = [
                 line | {name: self.iso(line[name]) for name in ("time", "now") if name in line}
                 for line in lines
@@ -207,4 +211,39 @@ def planted(
         head: Row = {"schema": "headgate/snapshot/v1", "stage": "committed", "tuples": tuples}
         patch: Row = {"schema": "headgate/delta/v1", "patch": {"tuples": tuples}}
         run.views.append((head if n == 1 else patch) | {"now": at_s})
+    return run
+
+
+# ── The same with sinks and predictions of latency ──────────────────────────────────────────────────────
+
+
+def line(time: float, epoch: int, settled_in_s: float, rate_tps: float | None, **p50_ms: float) -> Row:
+    """p50_ms: by sink; p95 is twice and p99 three times of it."""
+    sinks = [{"sink": sink, "p50_ms": ms, "p95_ms": 2 * ms, "p99_ms": 3 * ms} for sink, ms in p50_ms.items()]
+    head = {"time": time, "epoch": epoch, "plan": f"plan{epoch}", "settled_in_s": settled_in_s}
+    return {**head, "rate_tps": rate_tps, "sinks": sinks}
+
+
+def with_latencies() -> Planted:
+    """A prediction of each plan, one for another rate, and one that the plan does not carry what is offered."""
+    run, chance = planted(), random.Random(4)
+    run.tables["latency"] = [
+        {
+            "time": n + 0.2,
+            "epoch": 1 if n <= SWITCH_S else 2,
+            "source": "src",
+            "sink": sink,
+            "latency_s": 0.01 * place * chance.lognormvariate(0.0, 0.8),
+            "tuples": float(chance.randint(1, 9)),
+        }
+        for n in range(1, SECONDS + 1)
+        for place, sink in enumerate(SINKS, 1)
+        for _ in range(40)
+    ]
+    run.predicted_latency = [
+        line(3.5, 1, 6.0, RATE_TPS, archive=11.0, alerts=19.0),
+        line(24.0, 2, 4.0, 1.05 * RATE_TPS, archive=8.0, alerts=25.0),
+        line(33.5, 2, 0.0, 2 * RATE_TPS, archive=8.0, alerts=25.0),
+        line(36.0, 2, 0.0, None),
+    ]
     return run

@@ -14,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from planted_trace import with_latencies
 from runs_to_ask import HEADGATE, recorded
 
 from headgate.dashboards.tables import trace_files
@@ -74,7 +75,8 @@ def made(folder: Path) -> Path:
 def traces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("both")
     recorded(folder)
-    return [folder / "traces", made(folder / "made")]
+    with_latencies().write(folder / "planted")
+    return [folder / "traces", made(folder / "made"), folder / "planted"]
 
 
 @pytest.fixture(scope="module")

@@ -11,6 +11,7 @@ ANY_VERSION = SCHEMA.removesuffix("v1")
 RUN_FILE, DECISIONS, INPUTS = "run.json", "decisions.jsonl", "inputs.jsonl"
 DEAD_LETTERS = "dead_letters.jsonl"
 PLANS = "plans.jsonl"  # each plan that was decided about, whole, when it was first: {"time": …, "plan": {plan/v1}}
+PREDICTED_LATENCY = "predicted_latency.jsonl"  # of plans in force: a line for each plan and rate
 CORRECTED = "corrected"  # folder of the models that a run corrected
 LEDGER = "ledger.jsonl"  # the prediction ledger, beside the runs of its topology
 VIEWS = "views.jsonl"  # what was published of the run: snapshots, and deltas between them

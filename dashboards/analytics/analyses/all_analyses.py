@@ -79,6 +79,7 @@ def _predicted(asked: AnalysisInput, found: AnswersSoFar, hurt: Any) -> None:
         prediction_analyses.series(asked, hard),
         prediction_analyses.scatter(asked),
     )
+    rows["latency_foreseen"] = latency_analyses.foreseen(asked)
     found.more["r2_epochs"] = prediction_analyses.r2_epochs(asked, hard)
 
 

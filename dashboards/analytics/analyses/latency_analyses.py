@@ -16,13 +16,14 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput, number, over
+from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput, built, number, over, thinned
 from headgate.dashboards.analytics.storage.result_tables import (
     HISTOGRAM_BINS_PER_DOUBLING,
     POINTS_MOST,
     Episode,
     LatencyBin,
     LatencyEpoch,
+    LatencyForeseen,
     Pair,
 )
 
@@ -41,6 +42,12 @@ def epochs(asked: AnalysisInput) -> list[LatencyEpoch]:
         tuples = sum(row["tuples"] for row in its)
         found.append(LatencyEpoch(run, epoch, source, sink, tuples, **spread_of(its)))
     return found
+
+
+def foreseen(asked: AnalysisInput) -> list[LatencyForeseen]:
+    """Predicted beside measured, of each plan, rate and sink."""
+    rows = asked.ask("select * from mart_latency order by run, number, sink")
+    return [built(LatencyForeseen, row) for row in thinned(rows)]
 
 
 def overall_ms(asked: AnalysisInput) -> dict[str, float | None]:

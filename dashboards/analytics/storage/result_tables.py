@@ -47,7 +47,9 @@ class PolicyTried(msgspec.Struct, frozen=True):
     fewest slot-hours of those that carry what was offered (but for a hundredth), behind them those that fall short, by
     how much; None of the run itself, and of what could not begin. violations_s, violated_tuples: for how long more was
     offered than the plan in force is predicted to carry, and how much more; measured_s, measured_tuples: what the run
-    really failed to finish, in stretches of 10 s; note: of its first plan; why: it could not begin or go on."""
+    really failed to finish, in stretches of 10 s; p50_ms, p95_ms, p99_ms: what rows are predicted to take, a mean over
+    the time for which it is; measured_p50_ms …: what rows of the run took in that time; note: of its first plan; why:
+    it could not begin or go on."""
 
     run: str
     policy: str
@@ -61,6 +63,12 @@ class PolicyTried(msgspec.Struct, frozen=True):
     moves: int
     measured_s: float | None = None
     measured_tuples: float | None = None
+    p50_ms: float | None = None
+    p95_ms: float | None = None
+    p99_ms: float | None = None
+    measured_p50_ms: float | None = None
+    measured_p95_ms: float | None = None
+    measured_p99_ms: float | None = None
     note: str | None = None
     why: str | None = None
 
@@ -309,6 +317,29 @@ class LatencyEpoch(msgspec.Struct, frozen=True):
     p99_s: float | None
     max_s: float | None
     histogram: list[LatencyBin]
+
+
+class LatencyForeseen(msgspec.Struct, frozen=True):
+    """What rows were predicted to take at a sink by a plan in force and a rate, and what they took then (a row of
+    `mart_latency`, which says when). …_error: by what part of the measured one the predicted one is higher."""
+
+    run: str
+    epoch: int
+    plan: str
+    sink: str
+    rate_tps: float
+    from_s: float
+    to_s: float
+    tuples: float
+    p50_s: float
+    predicted_p50_s: float
+    p50_error: float | None
+    p95_s: float
+    predicted_p95_s: float
+    p95_error: float | None
+    p99_s: float
+    predicted_p99_s: float
+    p99_error: float | None
 
 
 class BottleneckAnswer(msgspec.Struct, frozen=True):
@@ -570,6 +601,7 @@ TABLES: dict[str, type[msgspec.Struct]] = {
     "tasks_residuals": TaskResidual,
     "residual_map": ResidualCell,
     "latency_epochs": LatencyEpoch,
+    "latency_foreseen": LatencyForeseen,
     "bottlenecks": BottleneckAnswer,
     "interference": Interference,
     "slot_speeds": SlotSpeed,
