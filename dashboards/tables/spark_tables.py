@@ -6,7 +6,7 @@ import errno
 import logging
 import re
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import reduce
 from pathlib import Path
@@ -16,7 +16,7 @@ from headgate.dashboards.analytics.storage.data_folders import DataPlace
 from headgate.dashboards.analytics.storage.result_tables import LeftOut
 from headgate.dashboards.analytics.storage.spark_session import FULL, MEMORY, QUICK, cause_of, session
 from headgate.dashboards.tables.sql_queries import Line, begun, cannot, only_reads, show
-from headgate.dashboards.tables.table_catalogue import TableColumn, TraceTable, needed
+from headgate.dashboards.tables.table_catalogue import TableColumn, TraceTable, needed, shared
 from headgate.dashboards.tables.table_engines import ABSENT, EngineFailure, fill
 from headgate.dashboards.tables.trace_files import RunFiles
 from headgate.topology_runtime.commands.output import Format
@@ -39,7 +39,8 @@ def ask(runs: Sequence[RunFiles], left: Sequence[LeftOut], text: str, master: st
     with tempfile.TemporaryDirectory(prefix="headgate-sql-") as folder:
         more = MORE | (QUICK if master.startswith("local") else {})
         with session(master, MEMORY, Path(folder) / "spark.log", more) as spark:
-            fill(SparkEngine(spark), runs, left, needed(query))
+            wanted = needed(query)
+            fill(SparkEngine(spark, shared(wanted)), runs, left, wanted)
             names, lines = answered(spark, query)
             show(output, names, lines)
 
@@ -79,10 +80,11 @@ def answered(spark: SparkSession, query: str) -> tuple[list[str], Iterator[Line]
 
 
 class SparkEngine:
-    """Temporary views of a session, here or on a Connect server."""
+    """Temporary views of a session, here or on a Connect server. shared: those whose rows are kept once they were
+    worked out, since Spark works a view out wherever it is named."""
 
-    def __init__(self, spark: SparkSession) -> None:
-        self._spark = spark
+    def __init__(self, spark: SparkSession, shared: Collection[str] = ()) -> None:
+        self._spark, self._shared = spark, shared
 
     def ask(self, query: str) -> pa.Table:
         with _failing():
@@ -101,6 +103,8 @@ class SparkEngine:
     def define(self, name: str, query: str) -> None:
         with _failing():
             self._spark.sql(query).createOrReplaceTempView(name)
+            if name in self._shared:
+                self._spark.catalog.cacheTable(name)
 
     def keep(self, name: str, query: str) -> None:
         with _failing():

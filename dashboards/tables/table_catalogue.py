@@ -8,7 +8,8 @@ what the engines say.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -282,6 +283,17 @@ def needed(query: str) -> set[str]:
         found |= waiting
         waiting = {name for one in waiting for name in _reads(every[one], every)} - found
     return found
+
+
+def shared(names: Collection[str]) -> set[str]:
+    """The views among these that others of them read more than once: an engine that works a view out wherever it is
+    named keeps the rows of these."""
+    every = tables()
+    often = Counter[str]()
+    for name in names:
+        code = re.sub(r"--.*", "", every[name].sql or "")
+        often.update(word for word in WORD.findall(code) if word in names and word != name)
+    return {name for name, times in often.items() if times > 1 and every[name].sql is not None}
 
 
 def _reads(view: TraceTable, known: Mapping[str, object]) -> set[str]:

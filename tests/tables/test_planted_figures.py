@@ -9,7 +9,20 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from planted_trace import BEGAN, BUSY_S, COST_S, PLACES, ROWS, SECONDS, SWITCH_S, Planted, planted
+from planted_trace import (
+    BEGAN,
+    BUSY_S,
+    COST_S,
+    GAP_FROM,
+    GAP_TO,
+    PLACES,
+    ROWS,
+    SECONDS,
+    SWITCH_S,
+    Planted,
+    planted,
+    with_gap,
+)
 
 from headgate.dashboards.tables.recorded_time import recorded_time
 from headgate.dashboards.tables.table_catalogue import tables
@@ -17,7 +30,6 @@ from headgate.dashboards.terminal.history_commands import history
 
 pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'headgate[sql]'")
 
-GAP_FROM, GAP_TO = 8, 16  # seconds of which no window was recorded
 SHORT = 0.0145
 
 
@@ -139,17 +151,6 @@ def test_a_plan_is_told_by_its_own_decision_and_not_by_that_of_the_one_before(tm
 # ── Gaps of the record ──────────────────────────────────────────────────────────────────────────────────
 
 
-def with_gap() -> Planted:
-    """Killed at GAP_FROM, begun again before GAP_TO: rates of a new life begin with a row that has no counts."""
-    run = planted()
-    for name, rows in run.tables.items():
-        run.tables[name] = [row for row in rows if not GAP_FROM + 0.5 < row["time"] <= GAP_TO + 0.5]
-    first = next(row for row in run.tables["rates"] if row["time"] > GAP_TO)
-    first.update(offered=None, emitted=None, acked=None)
-    run.views = [line for line in run.views if not GAP_FROM + 0.5 < line["now"] <= GAP_TO + 0.5]
-    return run
-
-
 def test_a_gap_is_named_and_counted_and_no_silence(tmp_path: Path) -> None:
     queries = (
         "select * from fct_gaps",
@@ -157,7 +158,9 @@ def test_a_gap_is_named_and_counted_and_no_silence(tmp_path: Path) -> None:
         "select * from mart_cost order by epoch nulls first",
         "select * from mart_epochs order by epoch",
     )
-    gaps, (run,), (whole, first, second), epochs = asked(with_gap().write(tmp_path / "gap"), *queries)
+    gaps, (run,), (whole, first, second), epochs = asked(
+        with_gap(planted()).write(tmp_path / "gap"), *queries
+    )
     none, (plain,), (all_of_it, *_), _ = asked(planted().write(tmp_path / "plain"), *queries)
     missing_s = GAP_TO - GAP_FROM
     assert none == [] and plain["recorded_s"] == pytest.approx(SECONDS) and all_of_it["usd"] > 0
@@ -177,7 +180,7 @@ def test_a_gap_is_named_and_counted_and_no_silence(tmp_path: Path) -> None:
 
 
 def test_how_much_of_a_run_was_recorded_is_told_to_reports(tmp_path: Path) -> None:
-    with_gap().write(tmp_path / "traces")
+    with_gap(planted()).write(tmp_path / "traces")
     (found,) = recorded_time(tmp_path / "traces").values()
     missing_s = GAP_TO - GAP_FROM
     assert (found.missing_s, len(found.gaps), found.gaps[0].counted) == (pytest.approx(missing_s), 1, True)
@@ -185,7 +188,7 @@ def test_how_much_of_a_run_was_recorded_is_told_to_reports(tmp_path: Path) -> No
 
 
 def test_history_says_of_a_plan_how_much_of_its_run_was_recorded(tmp_path: Path) -> None:
-    for name, run in (("whole", planted()), ("gap", with_gap())):
+    for name, run in (("whole", planted()), ("gap", with_gap(planted()))):
         run.write(tmp_path / name)
     whole, gap = (
         CliRunner().invoke(history, ["--traces", str(tmp_path / name), "plan1"]).stdout
@@ -202,7 +205,7 @@ def test_history_says_of_a_plan_how_much_of_its_run_was_recorded(tmp_path: Path)
 
 
 def test_of_a_gap_that_nobody_counted_it_says_so(tmp_path: Path) -> None:
-    run = with_gap()
+    run = with_gap(planted())
     run.views = []
     (gaps, (row,)) = asked(run.write(tmp_path), "select * from fct_gaps", "select * from mart_runs")
     assert gaps[0]["text"] == "8 s were not recorded; what was counted meanwhile is not known"
@@ -239,7 +242,7 @@ def test_every_answer_is_the_same_at_another_time(tmp_path: Path, began: datetim
 
 
 def test_all_times_of_a_run_count_from_its_begin(tmp_path: Path) -> None:
-    run = with_gap()
+    run = with_gap(planted())
     folder = run.write(tmp_path)
     timed = [
         name

@@ -14,7 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from planted_trace import with_latencies
+from planted_trace import with_gap, with_latencies
 from runs_to_ask import HEADGATE, recorded
 
 from headgate.dashboards.tables import trace_files
@@ -39,7 +39,7 @@ from headgate.dashboards.analytics.analysis_pipeline import KEPT
 from headgate.dashboards.analytics.storage.spark_session import MEMORY, QUICK, session
 from headgate.dashboards.tables import trace_files
 from headgate.dashboards.tables.sql_queries import plain
-from headgate.dashboards.tables.table_catalogue import tables
+from headgate.dashboards.tables.table_catalogue import shared, tables
 from headgate.dashboards.tables.spark_tables import SparkEngine, answered
 from headgate.dashboards.tables.table_engines import fill
 
@@ -47,7 +47,7 @@ log, *traces = sys.argv[1:]
 with session("local[2]", MEMORY, Path(log), QUICK) as spark:
     for trace in traces:
         runs, left = trace_files.found(trace)
-        fill(SparkEngine(spark), runs, left, set(tables()), KEPT)
+        fill(SparkEngine(spark, shared(tables())), runs, left, set(tables()), KEPT)
         for name in tables():
             names, lines = answered(spark, f"select * from {name}")
             rows = [[plain(value) for value in line] for line in lines]
@@ -75,7 +75,7 @@ def made(folder: Path) -> Path:
 def traces(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("both")
     recorded(folder)
-    with_latencies().write(folder / "planted")
+    with_gap(with_latencies()).write(folder / "planted")
     return [folder / "traces", made(folder / "made"), folder / "planted"]
 
 
