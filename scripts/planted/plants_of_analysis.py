@@ -157,6 +157,8 @@ JUDGING, FOLLOW, KEPT = (
 RESIDUALS = ANALYTICS + "analyses/prediction_analyses.py"
 OF_SUMMED, OF_KEPT = "tests/analytics/test_sums.py", "tests/analytics/test_kept_sums.py"
 JUDGED = "tests/analytics/test_segments.py"
+FORESEEN = "dashboards/tables/views/sums/sum_predicted_latency.sql"
+OF_FORESEEN = "tests/tables/test_predicted_latency.py"
 FOLLOWING = "tests/analytics/test_following.py"
 
 OF_SUMS: tuple[Plant, ...] = (
@@ -306,6 +308,20 @@ OF_SUMS: tuple[Plant, ...] = (
         'rows += f" union all select',
         'rows = f"select',
         test=OF_KEPT,
+    ),
+    one(
+        "rows of another rate are set beside a predicted latency",
+        FORESEEN,
+        "    and abs(p.offered_tps - s.rate_tps) <= 0.1 * s.rate_tps\n",
+        "",
+        test=OF_FORESEEN,
+    ),
+    one(
+        "a predicted latency counts before its plan has settled",
+        FORESEEN,
+        "us + cast(settled_in_s * 1e6 as bigint) as from_us",
+        "us as from_us",
+        test=OF_FORESEEN,
     ),
     one(
         "the longest of two parts is their sum",

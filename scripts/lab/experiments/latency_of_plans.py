@@ -4,8 +4,12 @@
 
 Flows of tasks that compute and tasks that wait, for so many ms a row. A first run of each learns its models; then runs
 at parts of what the plan carries, `--mode advise`, so that one plan is in force. The prediction is of that plan, by
-those models, at the run's rate; measured is the sinks' own latency by the trace, without the first 8 s. A JSON line for
-each run; the last line says in how many p50 was within 20 % and p99 within 35 %.
+those models, at the run's rate; measured is the sinks' own latency by the trace, without the first 8 s, of `--rows`
+rows or more: the p99 of few rows is chance. A JSON line for each run; the last line says in how many p50 was within
+20 % and p99 within 35 %.
+
+`--chance`: no runs. How often would that be so if the prediction knew each task's times, of `ROOTS` frames, and each
+task were a thread with a core of its own?
 
 `--limits 1.5,3`: runs that plan for a p95 of so many times what a row alone takes, instead. In how many was it kept,
 and was it kept with two slots fewer?
@@ -15,12 +19,17 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+
+from headgate.controller.plan.predict.latency import ROOTS, WARM
 
 FLOWS = {
     "one": (("burn", 4),),
@@ -36,6 +45,7 @@ FLOWS = {
 }
 PARTS = (0.3, 0.5, 0.7, 0.9)  # of what the plan carries
 WARM_S, FIRST_TPS, FIRST_S = 8.0, 20.0, 40.0
+REPEATS = 200
 P50_WITHIN, P99_WITHIN = 0.20, 0.35
 TASKS = """
 import math
@@ -97,7 +107,12 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=25.0)
     parser.add_argument("--flows", default=",".join(FLOWS))
     parser.add_argument("--limits", default="", help="times what a row alone takes")
+    parser.add_argument("--rows", type=int, default=1000, help="at least so many are measured in a run")
+    parser.add_argument("--chance", action="store_true", help="what a perfect prediction would come to")
     asked = parser.parse_args()
+    if asked.chance:
+        say(by_chance(asked.flows.split(","), asked.seconds, asked.rows))
+        return
     close: list[tuple[bool, bool]] = []
     kept: list[tuple[bool, bool]] = []
     with tempfile.TemporaryDirectory(prefix="headgate-latency-") as folder:
@@ -108,7 +123,7 @@ def main() -> None:
             run(here, FIRST_TPS, FIRST_S, "auto")
             for part in PARTS:
                 if not asked.limits:
-                    close.append(cell(here, name, part, asked.seconds))
+                    close.append(cell(here, name, part, asked.seconds, asked.rows))
                 for times in filter(None, asked.limits.split(",")):
                     kept += limited(here, name, part, float(times), asked.seconds)
     if asked.limits:
@@ -126,11 +141,62 @@ def main() -> None:
     say({"runs": len(close), "p50 within 20 %": p50, "p99 within 35 %": p99, "load": os.getloadavg()})
 
 
-def cell(here: Path, name: str, part: float, seconds: float) -> tuple[bool, bool]:
+def by_chance(flows: list[str], seconds: float, rows: int) -> dict[str, Any]:
+    """Expected of a run of each flow and part; `worst`: in which p99 is least often within."""
+    chance, said = np.random.default_rng(1), {}
+    for name in flows:
+        slowest_ms = max(float(times(kind, ms, 100_000, chance).mean()) for kind, ms in FLOWS[name])
+        for part in PARTS:
+            gap_ms = slowest_ms / part
+            warm = int(WARM_S * 1000 / gap_ms)
+            every = warm + max(rows, int((seconds - WARM_S) * 1000 / gap_ms))
+            pairs = [
+                (
+                    tandem(name, gap_ms, ROOTS, int(WARM * ROOTS), chance),
+                    tandem(name, gap_ms, every, warm, chance),
+                )
+                for _ in range(REPEATS)
+            ]
+            near = [
+                np.mean([abs(told[at] / measured[at] - 1) <= within for told, measured in pairs])
+                for at, within in ((0, P50_WITHIN), (2, P99_WITHIN))
+            ]
+            error = float(np.median([told[2] / measured[2] - 1 for told, measured in pairs]))
+            said[f"{name} {part}"] = round(float(near[0]), 2), round(float(near[1]), 2), round(error, 2)
+    p50, p99 = (round(sum(of[at] for of in said.values()), 1) for at in (0, 1))
+    worst = dict(sorted(said.items(), key=lambda one: one[1][1])[:6])
+    return {"runs": len(said), "p50 within 20 %": p50, "p99 within 35 %": p99, "worst": worst}
+
+
+def tandem(name: str, gap_ms: float, rows: int, warm: int, chance: np.random.Generator) -> list[float]:
+    """p50, p95, p99 of rows that come evenly, of those after `warm` ones: each task takes them in turn."""
+    due_ms = np.arange(rows) * gap_ms
+    at_ms = due_ms
+    for kind, ms in FLOWS[name]:
+        took_ms = times(kind, ms, rows, chance)
+        done_ms = np.cumsum(took_ms)
+        at_ms = done_ms + np.maximum.accumulate(at_ms - (done_ms - took_ms))
+    latency_ms = np.sort((at_ms - due_ms)[warm:])
+    return [float(latency_ms[math.ceil(share * len(latency_ms)) - 1]) for share in (0.5, 0.95, 0.99)]
+
+
+def times(kind: str, ms: float, rows: int, chance: np.random.Generator) -> np.ndarray[Any, Any]:
+    """What a row takes in a task of `TASKS`."""
+    match kind:
+        case "misses":
+            return ms * np.where(chance.random(rows) < 0.1, 5.0, 1.0)
+        case "varied":
+            return ms * np.exp(chance.normal(-0.125, 0.5, rows))
+        case "skewed":
+            return ms * np.exp(chance.normal(-0.18, 0.6, rows))
+    return np.full(rows, float(ms))
+
+
+def cell(here: Path, name: str, part: float, seconds: float, rows: int) -> tuple[bool, bool]:
     """One run at this part of what its plan carries: was p50 as predicted, and p99?"""
     carries = json.loads(command(here, "plan", "cells.py:flow", "--rate", "5", "--slots", "4", "-o", "json"))
     rate_tps = part * carries["prediction"]["rate_tps"]
-    trace = run(here, rate_tps, seconds, "advise")
+    trace = run(here, rate_tps, max(seconds, WARM_S + rows / rate_tps), "advise")
     plan = json.loads((trace / "plans.jsonl").read_text().splitlines()[-1])["plan"]
     (here / "plan.json").write_text(json.dumps(plan))
     words = ["--placement", "plan.json", "--rate", str(rate_tps), "-o", "json"]
@@ -226,7 +292,7 @@ def command(here: Path, *words: str, refused: tuple[int, ...] = ()) -> str:
     where = {**os.environ, "XDG_CACHE_HOME": str(here / "cache")}
     done = subprocess.run(
         [sys.executable, "-P", "-m", "headgate", *words],
-        cwd=here, env=where, capture_output=True, text=True, timeout=300, check=False,
+        cwd=here, env=where, capture_output=True, text=True, timeout=600, check=False,
     )  # fmt: skip
     if done.returncode in refused:
         return ""
