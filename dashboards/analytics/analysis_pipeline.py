@@ -51,8 +51,14 @@ TOLD = (  # result tables that are in the summary as they are
     "policies_tried",
 )
 
-KEPT = ("sum_bundles", "sum_slot_windows")  # sums that others are made of, worked out once
-ASKED = needed(" ".join(f"sum_{name}" for name in (*HELD, "group_slots", "peaks")) + " mart_latency")
+KEPT = (
+    "sum_bundles",
+    "sum_slot_windows",
+    "sum_members",
+    "sum_threads",
+)  # worked out once, others are made of them
+MARTS = ("mart_bottlenecks", "mart_skew", "mart_latency")  # that analyses read
+ASKED = needed(" ".join((*(f"sum_{name}" for name in HELD), *MARTS, "sum_peaks")))
 CURATED = ("topology", "run", "date")  # folders of a curated table
 ON_SPARK = "local[*]"  # of what is not on this machine's disks
 

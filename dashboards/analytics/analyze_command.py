@@ -296,7 +296,7 @@ FINDINGS = (
     FindingLines("leaks", "leaks", "held", "full_in_s", False, "  held",
                  "of {place} at {to_s:,.0f} s; full {full_in_s:,.0f} s later"),
     FindingLines("skewed_threads", "skewed threads", "times", "times", True, "  thread {thread}, ×",
-                 "the middle of {task}: epoch {epoch}, {place}"),
+                 "what {task} has planned: epoch {epoch}, {place}"),
 )  # fmt: skip
 
 

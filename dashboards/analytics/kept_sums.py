@@ -33,14 +33,17 @@ OF_WINDOWS = {
     "sum_latency_windows": "width_s",
 }  # fmt: skip
 ADDED_UP = {  # sums over time, and their keys: what parts say of one is added up
-    "sum_threads": ("run", "epoch", "task", "vm", "slot", "thread"),
+    "sum_members": ("run", "epoch", "thread"),
+    "sum_threads": ("run", "epoch", "thread"),
+    "sum_slot_uses": ("run", "epoch", "vm", "slot"),
     "sum_latency_histogram": ("run", "epoch", "source", "sink", "bucket"),
     "sum_predicted_latency": ("run", "epoch", "number", "sink", "bucket"),
     "sum_links": ("run", "epoch", "from_task", "to_task"),
     "sum_link_seconds": ("run", "epoch"),
 }
 KEPT = (*OF_WINDOWS, *ADDED_UP)
-BEHIND = needed(" ".join(KEPT)) - {*TABLES, *KEPT}  # what is small, and other views that these read
+READ = needed(" ".join(KEPT))  # what they are made of
+WHOLE = "sum_members"  # of a part the others need it as it is of the whole run
 
 
 class SumPart(NamedTuple):
@@ -132,14 +135,14 @@ class KeptSums:
         if not known:  # what there is may be of other code, or of other windows
             self._change([*(f"drop table if exists kept_{name}" for name in KEPT), "delete from parts"])
         self._forget({part.begin for part in known} - {part.begin for part in plan.kept})
-        fill(self.engine, found, (), {name for name in BEHIND if tables()[name].sql is None})
+        fill(self.engine, found, (), {name for name in READ if tables()[name].sql is None} - {*TABLES})
         for part in plan.fresh:
             self._work_out(one, widths, part.begin, part.end)
             self._enter(part, of)
         self._work_out(one, widths, plan.open_from, None)
         for name in KEPT:
             self.engine.define(name, self._whole(name))
-        fill(self.engine, found, (), ASKED - {*TABLES, *KEPT, *BEHIND})
+        fill(self.engine, found, (), ASKED - READ - {*TABLES})
 
     def _work_out(self, one: RunFiles, widths: StretchWidths, begin: int, end: int | None) -> None:
         """The sums of these stretches, as tables `fresh_…`."""
@@ -154,17 +157,21 @@ class KeptSums:
                 ),
             )
             self.engine.define(table, f"select * from ({of_files(tables()[table], [files])}) where {inside}")
-        for name in (name for name in tables() if name in BEHIND and tables()[name].sql is not None):
-            self.engine.define(name, tables()[name].sql or "")
-        for name in KEPT:
-            self.engine.define(name, tables()[name].sql or "")
-            width = OF_WINDOWS.get(name)
-            own = (
-                f" where w * {getattr(widths, width, width)} >= {begin * STRETCH_US // SECOND_US}"
-                if width
-                else ""
-            )
-            self.engine.run(f"create or replace temp table fresh_{name} as select * from {name}{own}")
+        for view in tables().values():
+            if view.name in READ and view.sql is not None:
+                self.engine.define(view.name, view.sql)
+            if view.name in KEPT:
+                width = OF_WINDOWS.get(view.name)
+                own = (
+                    f" where w * {getattr(widths, width, width)} >= {begin * STRETCH_US // SECOND_US}"
+                    if width
+                    else ""
+                )
+                self.engine.run(
+                    f"create or replace temp table fresh_{view.name} as select * from {view.name}{own}"
+                )
+            if view.name == WHOLE:
+                self.engine.define(WHOLE, self._whole(WHOLE))
 
     def _enter(self, part: SumPart, of: str) -> None:
         """They are a part from now on."""

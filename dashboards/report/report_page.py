@@ -67,7 +67,7 @@ SECTIONS = (
         ("How fast each slot is, against the others", "slot_speeds", UNKNOWN),
         ("What tasks cost each other in a slot", "pair_costs", UNKNOWN),
         ("Memory that only grew", "leaks", NONE),
-        ("Threads that took in twice what others of their task did, or more", "skewed_threads", NONE),
+        ("Threads that took in twice what their plan gives them, or more", "skewed_threads", NONE),
         ("Stability", "stability", "N/A"),
         ("Traffic between tasks", "pairs", "N/A"),
     )),

@@ -160,6 +160,7 @@ def decision(run: Run, epoch: Epoch) -> dict[str, Any]:
 
 def truths(run: Run) -> dict[str, Any]:
     """What was planted into the run, by its name."""
+    scoring = [(epoch, np.flatnonzero(epoch.task == 2)) for epoch in run.epochs]
     found: dict[str, Any] = {
         "slow_slot": {
             "vm": f"vm{SLOW_SLOT // SLOTS_OF_VM + 1}",
@@ -172,9 +173,10 @@ def truths(run: Run) -> dict[str, Any]:
             "slot": LEAK_SLOT % SLOTS_OF_VM,
             "bytes_per_s": run.leak_per_s * SLOT_MEMORY_BYTES,
         },
-        "skew": {
+        "skew": {  # times: against the others; of_plan: against what the plan gives each
             "times": SKEW,
-            "threads": [int(epoch.thread[np.flatnonzero(epoch.task == 2)[0]]) for epoch in run.epochs],
+            "of_plan": [len(those) * SKEW / (len(those) + SKEW - 1) for _, those in scoring],
+            "threads": [int(epoch.thread[those[0]]) for epoch, those in scoring],
         },
     }
     if run.overload is not None:

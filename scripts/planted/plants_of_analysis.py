@@ -232,10 +232,10 @@ OF_SUMS: tuple[Plant, ...] = (
     ),
     one(
         "a slot is as busy as in every window",
-        SUMS + "sum_group_slots.sql",
-        "sum(s.cpu * b.seconds)",
+        SUMS + "sum_slot_uses.sql",
+        "sum(s.cpu * s.window_s)",
         "sum(s.cpu)",
-        test=OF_SUMMED,
+        test="tests/tables/test_tables_made.py",
     ),
     one(
         "latency grows where its rows are of one moment",

@@ -20,7 +20,7 @@ from headgate.dashboards.analytics.analyses import rate_seasons as seasons
 from headgate.dashboards.analytics.analyses import replan_analyses as replans
 from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput
 from headgate.dashboards.analytics.analyses.latency_analyses import FINE_PER_DOUBLING, Stretch, stretches
-from headgate.dashboards.analytics.analyses.load_analyses import judged, marks_of, there_for_long
+from headgate.dashboards.analytics.analyses.load_analyses import judged, marks_of
 from headgate.dashboards.analytics.analyses.rate_seasons import full_bins
 from headgate.dashboards.analytics.analyses.run_analyses import cost
 from headgate.dashboards.analytics.analyses.slot_analyses import fitted
@@ -370,7 +370,6 @@ def asked(folder: Path) -> AnalysisInput:
         "flow",
         "one",
         None,
-        False,
         0,
         {},
         ("source",),
@@ -378,7 +377,6 @@ def asked(folder: Path) -> AnalysisInput:
         {},
         {},
         {"vm1": 0.5},
-        {},
         {},
         {},
     )
@@ -448,10 +446,3 @@ def test_a_file_that_is_none_is_listed_and_not_fatal(tmp_path: Path, text: str) 
     marks, left = written(tmp_path, text)
     assert marks == []
     assert [(row.kind, row.file.endswith("steps.json")) for row in left] == [("foreign", True)]  # type: ignore[attr-defined]
-
-
-def test_a_group_that_left_is_told_by_its_time_not_by_how_many_short_windows_it_had() -> None:
-    stays = {"task": "stays", "windows": 10, "seconds": 100.0}
-    left = {"task": "left", "windows": 4, "seconds": 4.0}  # of a second each, as its slot was replaced
-    half = {"task": "half", "windows": 1, "seconds": 50.0}
-    assert there_for_long([stays, left, half]) == [stays, half]

@@ -161,7 +161,7 @@ SAID: list[tuple[Callable[[], Tables], str, str, str]] = [  # what is recorded, 
     (tables, "findings", "pair", "A row of parse costs × 1.4 the CPU time with score in its slot (× 1.3 to 1.5)."),
     (tables, "findings", "leak", "The memory of slot vm1/3 (parse) only grew by 244 KiB/s, from 5 s to 120 s: 31 % of "
      "it was held then, and 24.7 min later it would have been full."),
-    (tables, "findings", "skew", "A thread of score took in 3 times what its median thread did: in epoch 3 thread 17 "
+    (tables, "findings", "skew", "A thread of score took in 3 times what its plan gives it: in epoch 3 thread 17 "
      "in vm1/2 90 rows/s against 30."),
     (tables, HELPED, "plain", "What the controller advised at 44 s: 8 slots for 240.0 rows/s."),
     (tables, HELPED, "plain", "A row of parse costs × 1.4 the CPU time with score in its slot (× 1.3 to 1.5). Place "
@@ -184,7 +184,7 @@ SAID: list[tuple[Callable[[], Tables], str, str, str]] = [  # what is recorded, 
     (calm, "findings", "none", "No slot was found to be slow: 4 of 4 slots surely are not."),
     (calm, "findings", "none", "No task was found to disturb another in its slot: 2 of 2 pairs surely do not."),
     (calm, "findings", "none", "No slot's memory only grew."),
-    (calm, "findings", "none", "No thread took in twice what others of its task did."),
+    (calm, "findings", "none", "No thread took in twice what its plan gives it."),
     (too_wide, "findings", "none", "Whether a slot was slow cannot be determined: the speeds of 4 slots are known too "
      "roughly."),
     (too_wide, "findings", "none", "No task was found to disturb another in its slot: 1 of 2 pairs surely do not, of "

@@ -11,6 +11,8 @@ import pytest
 from click.testing import CliRunner
 from planted_trace import BEGAN, BUSY_S, COST_S, PLACES, ROWS, SECONDS, SWITCH_S, Planted, planted
 
+from headgate.dashboards.analytics import analysis_pipeline
+from headgate.dashboards.analytics.analysis_pipeline import AnalysisSettings
 from headgate.dashboards.tables.recorded_time import recorded_time
 from headgate.dashboards.tables.table_catalogue import tables
 from headgate.dashboards.terminal.history_commands import history
@@ -91,6 +93,26 @@ def test_needs_and_bottlenecks_are_those_of_settled_threads(tmp_path: Path) -> N
     ]  # fmt: skip
     assert [row["own_cpu"] for row in held] == pytest.approx([ROWS * COST_S / 0.5] * 4, rel=1e-9)
     assert [row["load"] for row in held] == pytest.approx([0.5] * 4, rel=1e-9)
+
+
+def test_an_analysis_says_what_the_marts_say(tmp_path: Path) -> None:
+    """Of threads that come and go nothing is said."""
+    run = disturbed()
+    trace = run.write(tmp_path / "traces")
+    analysis = analysed(trace, tmp_path / "analysis")
+    skew, held = asked(
+        trace,
+        "select * from mart_skew where skewed",
+        "select * from mart_bottlenecks where rank <= 3 order by epoch, rank",
+    )
+    assert analysis["skewed_threads"] == skew == []
+    assert len(held) == len(analysis["bottlenecks"]) > 0
+    for row, its in zip(held, analysis["bottlenecks"], strict=True):
+        assert {name: row[name] for name in its} == its
+
+
+def analysed(trace: Path, output: Path) -> dict[str, Any]:
+    return analysis_pipeline.run([trace], output, AnalysisSettings(memory="1g"))
 
 
 def test_ratios_are_weighted_by_windows_and_short_ones_have_none(tmp_path: Path) -> None:

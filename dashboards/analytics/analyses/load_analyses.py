@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -23,7 +22,6 @@ from headgate.dashboards.analytics.analyses.analysis_input import (
     AnalysisInput,
     built,
     number,
-    over,
     thinned,
 )
 from headgate.dashboards.analytics.analyses.latency_analyses import spread_of
@@ -296,162 +294,28 @@ def judged(seconds: Iterable[tuple[float, float]]) -> tuple[float | None, bool |
     return slope, bool(slope <= UNSTABLE_SLOPE)
 
 
-# ── The threads of each epoch that saturate first: task, slot, and how their queue grows ───
-#
-# A load is the present rate as a part of the one at which they saturate: of what the run's model lets them do, or of
-# the slot's CPU as the models predict it while they are there, less what tasks of fixed size reserve. Where there is no
-# model, the share of the time that they are busy, or of the slot's CPU. A queue that grows comes first. What does
-# nothing, and has nothing waiting, limits nothing, however full its slot is.
+# ── The threads of each epoch that saturate first, and threads that take in far more than their share
 
 RANKS = 3
-GROUP = ("run", "epoch", "task", "vm", "slot")
-USES_OF_SLOT = ("cpu_share", "predicted_share")
-GROWN_S = 0.5  # a queue that has grown by what is taken in so long has grown, however long it took
-LEAST_GROWTH_TPS = 1e-6  # less is what rounding makes of a queue that stands
-LEAST_EPOCH_SHARE = 0.2  # of the time of the group that was there for longest: one with less came or left
+BOTTLENECKS = f"""
+select * from mart_bottlenecks
+where rank <= {RANKS}
+order by run, epoch, rank
+limit {POINTS_MOST}
+"""
+SKEWED = f"""
+select *, tuples_tps as rate_tps, tuples_tps / skew as planned_tps, skew as times
+from mart_skew
+where skewed
+order by run, epoch, times desc, task, thread
+limit {POINTS_MOST}
+"""
 
 
 def bottlenecks(asked: AnalysisInput) -> list[BottleneckAnswer]:
-    slots = {tuple(row[key] for key in GROUP): row for row in asked.ask("select * from sum_group_slots")}
-    able = _able(asked, even=True)
-    found: list[BottleneckAnswer] = []
-    rows = [row for row in asked.sums("groups", *GROUP) if row["seconds"]]
-    for (run, epoch), mine in groupby(rows, key=lambda row: (row["run"], row["epoch"])):
-        reserved, groups = asked.runs[run].reserved, []
-        for row in mine:
-            slot = slots.get(tuple(row[key] for key in GROUP))
-            use = {name: number(slot[name]) if slot is not None else None for name in USES_OF_SLOT}
-            groups.append(_group(row, asked.window_s) | use)
-        for group in groups:
-            group["load"] = _load(group, groups, able, reserved)
-        there = [
-            group
-            for group in there_for_long(groups)
-            if group["busy_share"] is not None and (group["taken_tps"] > 0 or group["grows"])
-        ]
-        there.sort(key=_order)
-        found += [_row(run, epoch, rank + 1, group) for rank, group in enumerate(there[:RANKS])]
-    return found[:POINTS_MOST]
-
-
-def _order(group: dict[str, Any]) -> tuple[Any, ...]:
-    """The nearest to a limit first. Threads of one slot may be as near as each other, but for what rounding makes."""
-    names = (group["task"], group["vm"], group["slot"])
-    return (not group["grows"], -round(group["load"], 9), -group["cpu_s"], *names)
-
-
-def there_for_long(groups: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Those that say something of their epoch. What counts is time, not windows: where threads come and go, these are
-    short.
-
-    >>> [one["task"] for one in there_for_long([{"task": "a", "seconds": 9.0}, {"task": "b", "seconds": 1.0}])]
-    ['a']
-    """
-    longest_s = max(group["seconds"] for group in groups)
-    return [group for group in groups if group["seconds"] >= LEAST_EPOCH_SHARE * longest_s]
-
-
-def _group(row: dict[str, Any], window_s: int) -> dict[str, Any]:
-    """How busy these threads are, their queue, and how much they take in."""
-    seconds = row["seconds"]
-    taken_tps = max(row["tuples_in"], row["tuples_out"]) / seconds
-    busy_share, threads = over(row["busy_s"], row["window_s"]), row["window_s"] / seconds
-    growth_tps = over(
-        row["xy"] - row["x"] * row["y"] / row["windows"],
-        (row["xx"] - row["x"] ** 2 / row["windows"]) * window_s,
-    )
-    limit = min(UNSTABLE_SLOPE, GROWN_S / seconds) * taken_tps
-    return row | {
-        "taken_tps": taken_tps,
-        "busy_share": busy_share,
-        "threads": threads,
-        "queue_mean": row["queue"] / row["n"] * threads,
-        "queue_growth_tps": growth_tps,
-        "grows": growth_tps is not None and growth_tps > max(LEAST_GROWTH_TPS, limit),
-    }
-
-
-def _load(
-    of: dict[str, Any], groups: Sequence[dict[str, Any]], able: Able, reserved: dict[str, float]
-) -> float:
-    """How near to saturation; 0 of what only reserves."""
-    task, many = of["task"], max(1, round(of["threads"]))
-    if task in reserved:
-        return 0.0
-    known = [n for run, name, n in able if (run, name) == (of["run"], task) and n <= many]
-    if not known:
-        return max(of["busy_share"] or 0.0, of["cpu_share"] or 0.0)
-    most = max(known)
-    part = float(of["taken_tps"]) / (able[of["run"], task, most] * most)
-    here = [one for one in groups if (one["vm"], one["slot"]) == (of["vm"], of["slot"])]
-    fixed = sum(reserved.get(one["task"], 0.0) * round(one["threads"]) for one in here)
-    predicted = of["predicted_share"] or 0.0
-    return max(part, (predicted - fixed) / (1 - fixed) if fixed < 1 else 0.0)
-
-
-def _row(run: str, epoch: int, rank: int, of: dict[str, Any]) -> BottleneckAnswer:
-    return built(BottleneckAnswer, of, run=run, epoch=epoch, rank=rank, threads=round(of["threads"], 2))
-
-
-# ── Threads that take in far more than their share: twice what the others of their task do, or more ───
-#
-# Where routing is weighted, each relative to what the run's model lets a thread do where it is (with q threads in a
-# slot the q-th part of what q can): a thread alone in a slot may well do what four do together in another.
-
-TIMES = 2.0
-LEAST_TUPLES = 100
-LEAST_TIME_SHARE = 0.5  # of the time of the thread that was there for longest
-
-Able = Mapping[tuple[str, str, int], float]  # run, task, threads in a slot → rows/s of each
+    return [built(BottleneckAnswer, row) for row in asked.ask(BOTTLENECKS)]
 
 
 def skewed(asked: AnalysisInput) -> list[SkewedThread]:
     """The most skewed of each run and epoch first."""
-    able = _able(asked)
-    found: list[SkewedThread] = []
-    rows = [row for row in asked.rows("threads", "run", "epoch", "task") if row["window_s"]]
-    for _, group in groupby(rows, key=lambda row: (row["run"], row["epoch"], row["task"])):
-        found += _of_task(list(group), able)
-    found.sort(key=lambda row: (row.run, row.epoch, -row.times, row.task, row.thread))
-    return found[:POINTS_MOST]
-
-
-def _of_task(rows: Sequence[Mapping[str, Any]], able: Able) -> list[SkewedThread]:
-    """Of one epoch."""
-    longest_s = max(row["window_s"] for row in rows)
-    there = [row for row in rows if row["window_s"] >= LEAST_TIME_SHARE * longest_s and row["window_s"] > 0]
-    threads = Counter((row["vm"], row["slot"]) for row in there)
-    rates = [row["tuples_in"] / row["window_s"] for row in there]
-    each = [able.get((row["run"], row["task"], threads[row["vm"], row["slot"]])) for row in there]
-    relative = [
-        rate / able_tps if able_tps is not None and None not in each else rate
-        for rate, able_tps in zip(rates, each, strict=True)
-    ]
-    middle, tuples = median(relative or [0.0]), sum(row["tuples_in"] for row in there)
-    return [
-        SkewedThread(
-            row["run"], row["epoch"], row["task"], row["thread"], row["vm"], row["slot"], rate,
-            median(rates), of / middle, row["tuples_in"] / tuples,
-        )
-        for row, rate, of in zip(there, rates, relative, strict=True)
-        if middle > 0 and of / middle >= TIMES and row["tuples_in"] >= LEAST_TUPLES
-    ]  # fmt: skip
-
-
-def _able(asked: AnalysisInput, even: bool = False) -> Able:
-    """What one of q threads in a slot can do by the run's models. even: of runs too where each gets as many rows."""
-    return {
-        (run.key, str(model["task"]), int(point["threads"])): float(point["rate_tps"]) / int(point["threads"])
-        for run in asked.runs.values()
-        if even or not run.even
-        for model in run.models
-        for point in _every(model)
-    }
-
-
-def _every(model: Any) -> list[dict[str, float]]:
-    """The points of a model, and between two of them a straight line."""
-    points = sorted(model["points"], key=lambda point: point["threads"])
-    threads, rates = ([point[name] for point in points] for name in ("threads", "rate_tps"))
-    every = range(1, int(threads[-1]) + 1)
-    return [{"threads": n, "rate_tps": float(np.interp(n, threads, rates))} for n in every]
+    return [built(SkewedThread, row) for row in asked.ask(SKEWED)]

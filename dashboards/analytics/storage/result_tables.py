@@ -343,10 +343,8 @@ class LatencyForeseen(msgspec.Struct, frozen=True):
 
 
 class BottleneckAnswer(msgspec.Struct, frozen=True):
-    """The groups of threads (task in slot) of an epoch that are nearest to their limit; rank 1 first: those whose
-    queue grows (by over 2 % of what they take in, or 0.5 s of it in the whole epoch), then by `load`:
-    the present rate as a part of the one at which they saturate, by the run's models (without any: the higher of
-    busy_share and cpu_share)."""
+    """The groups of threads (task in slot) of an epoch that are nearest to their limit, rank 1 first, as
+    mart_bottlenecks has them."""
 
     run: str
     epoch: int
@@ -421,8 +419,8 @@ class Leak(msgspec.Struct, frozen=True):
 
 
 class SkewedThread(msgspec.Struct, frozen=True):
-    """A thread that took in much more than the median one of its task (middle_tps). times: how much more, each relative
-    to what the run's model lets a thread do where it is; share: of all rows of the task in that epoch."""
+    """A thread that took in far more than its plan gives it (planned_tps), as mart_skew has it. times: how much more;
+    share: of all rows of the task in a second."""
 
     run: str
     epoch: int
@@ -431,7 +429,7 @@ class SkewedThread(msgspec.Struct, frozen=True):
     vm: str
     slot: int
     rate_tps: float
-    middle_tps: float
+    planned_tps: float
     times: float
     share: float
 

@@ -23,15 +23,12 @@ DEEPEST = 2  # traces/<topology>/<run>
 @dataclass(frozen=True)
 class TraceRun:
     """One run. `weights`: rows that a task takes in per row of a source; `cores`, `memory_bytes`, `usd`
-    by VM, of one slot and of an hour; what is not known is absent. reserved: CPU of a slot, by each thread of a task of
-    fixed size. even: each thread of a task gets as many rows as any
-    other (routing shuffle)."""
+    by VM, of one slot and of an hour; what is not known is absent."""
 
     place: DataPlace
     topology: str
     name: str
     pair: str | None
-    even: bool
     started_us: int | None
     weights: dict[str, float]
     sources: tuple[str, ...]
@@ -40,7 +37,6 @@ class TraceRun:
     memory_bytes: dict[str, float]
     usd: dict[str, float]
     slots: dict[str, int]
-    reserved: dict[str, float]
     spare: dict[str, Any]
 
     @property
@@ -133,7 +129,6 @@ def run_of(folder: DataPlace, head: dict[str, Any]) -> TraceRun:
         topology=str(topology.get("name") or folder.parent.name or "unknown"),
         name=str(head.get("run") or folder.name),
         pair=pair,
-        even=settings.get("routing") == "shuffle",
         started_us=_us(head.get("started")),
         weights=weights,
         sources=sources,
@@ -142,11 +137,6 @@ def run_of(folder: DataPlace, head: dict[str, Any]) -> TraceRun:
         memory_bytes=of("slot_memory_bytes"),
         usd=of("usd_per_hour"),
         slots={vm: int(data.get("slots", 0)) for vm, data in vms.items()},
-        reserved={
-            str(task["name"]): each
-            for task in topology.get("tasks") or []
-            if (each := reserved_of(task)) is not None
-        },
         spare=spare,
     )
 

@@ -34,12 +34,6 @@ def mean(values: Iterable[float | None]) -> float | None:
     return sum(known) / len(known) if known else None
 
 
-def by_time(values: dict[Any, float | None], there: Iterable[tuple[Any, float]]) -> float | None:
-    """Their mean, each by the seconds for which it counts."""
-    known = [(value, s) for key, s in there if (value := values.get(key)) is not None]
-    return over(sum(value * s for value, s in known), sum(s for _, s in known)) if known else None
-
-
 def over(a: float, b: float) -> float | None:
     return a / b if b else None
 
@@ -161,51 +155,99 @@ class RunFiles:
             for task, of in sums.items()
         }  # fmt: skip
 
-    def bottlenecks(self) -> dict[int, list[Row]]:
-        """Epoch → its groups of threads, the nearest to a limit first."""
-        groups: dict[Any, list[tuple[int, Row]]] = defaultdict(list)
-        for (epoch, vm, slot, task, w), one in self.bundles().items():
-            groups[epoch, vm, slot, task].append((w, one))
-        windows = grouped(self.slots, lambda r: (r["epoch"], r["vm"], r["slot"], r["w"]))
-        cpu = {key: mean(row["cpu"] for row in rows) for key, rows in windows.items()}
-        both = grouped(
-            self.compared("cpu"), lambda one: tuple(one[0][name] for name in ("epoch", "vm", "slot", "w"))
+    def _lines(self, name: str) -> list[Row]:
+        file = self.folder / name
+        return [json.loads(line) for line in file.read_text("utf-8").splitlines()] if file.exists() else []
+
+    def settled(self) -> dict[Any, list[Row]]:
+        """(epoch, VM, slot, task, thread) → windows of each thread of a plan in force."""
+        members = grouped(
+            self.samples, lambda r: tuple(r[name] for name in ("epoch", "vm", "slot", "task", "thread"))
         )
-        planned = {key: mean(predicted for _, _, predicted in those) for key, those in both.items()}
+        begins = {epoch: rows[0]["us"] for epoch, rows in grouped(self.samples, lambda r: r["epoch"]).items()}
+        enacted, plans = {}, {line["plan"]["id"]: line["plan"] for line in self._lines("plans.jsonl")}
+        planned: dict[Any, int] = {}
+        for line in self._lines("decisions.jsonl"):
+            if (told := line.get("enacted")) and "in_force" in told:
+                enacted[told["epoch"]] = datetime.fromisoformat(told["in_force"]).timestamp() * 1e6
+            for slot in plans.get((line.get("plan") or {}).get("id"), {}).get("placement", ()):
+                for task, threads in slot["threads"].items():
+                    planned[line["epoch"], slot["vm"], slot["slot"], task] = threads
+        fits = {key[0] for key in members if key[:4] in planned}
+        found = {}
+        for place, keys in grouped(({"key": key} for key in members), lambda one: one["key"][:4]).items():
+            longest = sorted((one["key"] for one in keys), key=lambda key: (-members[key][-1]["us"], key[4]))
+            for key in longest[: planned.get(place, 0)] if place[0] in fits else longest:
+                since = max(begins[place[0]], enacted.get(place[0], 0.0)) + 1e6
+                until = min((us for epoch, us in begins.items() if epoch > place[0]), default=math.inf)
+                first, ever = members[key][0]["us"], max(row["memory_bytes"] for row in members[key])
+                rows = [
+                    row for row in members[key]
+                    if row["window_s"] >= 0.1 and first < row["us"] < until and (row["memory_bytes"] or not ever)
+                    and row["us"] - math.floor(row["window_s"] * 1e6) >= since
+                ]  # fmt: skip
+                if rows:
+                    found[key] = rows
+        return found
+
+    def bottlenecks(self) -> dict[int, list[Row]]:
+        """Epoch → its groups of threads of the plan, the nearest to a limit first."""
+        parts = self.settled()
+        groups = grouped(
+            ({"key": key, "rows": rows} for key, rows in parts.items()), lambda one: one["key"][:4]
+        )
         found: dict[int, list[Row]] = defaultdict(list)
-        for (epoch, vm, slot, task), parts in groups.items():
-            there = [((epoch, vm, slot, w), one["seconds"]) for w, one in parts]
-            group = self._group(task, vm, slot, parts, by_time(cpu, there))
-            found[epoch].append(group | {"planned": by_time(planned, there)})
+        for (epoch, vm, slot, task), threads in groups.items():
+            its = [row for key, rows in parts.items() if key[:3] == (epoch, vm, slot) for row in rows]
+            group = self._group(task, vm, slot, [one["rows"] for one in threads])
+            found[epoch].append(group | self._slot(epoch, vm, slot, its))
         for epoch, rows in found.items():
             for row in rows:
                 row["load"] = self._load(row, rows, row["planned"] or 0.0)
-            most = max(row["windows"] for row in rows)
-            rows = [r for r in rows if r["windows"] >= 0.2 * most and (r["taken_tps"] > 0 or r["grows"])]
             order = sorted(
-                rows,
-                key=lambda r: (-r["grows"], -round(r["load"], 9), -r["cpu_s"], r["task"], r["vm"], r["slot"]),
-            )
+                (row for row in rows if row["tuples"] > 0),
+                key=lambda r: (
+                    -r["grows"], -r["queue_growth_tps"] if r["grows"] else -round(r["load"], 2), -r["own_cpu"],
+                    r["task"], r["vm"], r["slot"],
+                ),
+            )  # fmt: skip
             found[epoch] = order[:3]
         return found
 
-    def _group(self, task: str, vm: str, slot: int, parts: list[tuple[int, Row]], cpu: float | None) -> Row:
-        total = {
-            name: sum(one[name] for _, one in parts)
-            for name in ("seconds", "window_s", "busy_s", "queue", "n", "tuples_in", "tuples_out", "cpu_s")
-        }
-        queued = [one["queue"] / one["n"] * one["threads"] for _, one in parts]
-        at_s = [w * self.window_s for w, _ in parts]
-        growth = float(linregress(at_s, queued).slope) if len(set(at_s)) > 1 else None
-        taken = max(total["tuples_in"], total["tuples_out"]) / total["seconds"]
-        busy = total["busy_s"] / total["window_s"]
-        limit = min(0.02, 0.5 / total["seconds"]) * taken
+    def _slot(self, epoch: int, vm: str, slot: int, its: list[Row]) -> Row:
+        """What the whole slot used while these windows of threads lasted."""
+        begin = min(row["us"] - math.floor(row["window_s"] * 1e6) for row in its)
+        rows = [
+            row for row in self.slots
+            if (row["epoch"], row["vm"], row["slot"]) == (epoch, vm, slot)
+            and row["us"] - math.floor(row["window_s"] * 1e6) >= begin - 2000 and row["us"] <= its[-1]["us"] + 2000
+        ]  # fmt: skip
+        found: Row = {}
+        for told, name in (("cpu_share", "cpu"), ("planned", "predicted_cpu")):
+            known = [row for row in rows if row[name] is not None and math.isfinite(row[name])]
+            seconds = sum(row["window_s"] for row in known)
+            found[told] = over(sum(row[name] * row["window_s"] for row in known), seconds)
+        return found
+
+    def _group(self, task: str, vm: str, slot: int, threads: list[list[Row]]) -> Row:
+        taken = "tuples_out" if task in self.sources else "tuples_in"
+        seconds = [sum(row["window_s"] for row in rows) for rows in threads]
+        each = list(zip(threads, seconds, strict=True))
+        slopes = [
+            float(linregress([row["us"] / 1e6 for row in rows], [row["queue"] for row in rows]).slope)
+            for rows in threads
+            if len(rows) > 1
+        ]
+        tuples, growth = sum(row[taken] for rows in threads for row in rows), sum(slopes) if slopes else None
+        busy = sum(row["busy_s"] for rows in threads for row in rows) / sum(seconds)
         return {
-            "task": task, "vm": vm, "slot": slot, "threads": round(total["window_s"] / total["seconds"], 2),
-            "busy_share": busy, "cpu_share": cpu, "queue_growth_tps": growth, "taken_tps": taken,
-            "queue_mean": total["queue"] / total["n"] * total["window_s"] / total["seconds"],
-            "cpu_s": total["cpu_s"], "windows": len(parts), "load": max(busy, cpu or 0.0),
-            "grows": growth is not None and growth > limit and growth > 1e-6,  # below: what rounding makes
+            "task": task, "vm": vm, "slot": slot, "tuples": tuples, "queue_growth_tps": growth,
+            "threads": math.floor(sum(seconds) / max(seconds) + 0.5),
+            "busy_share": None if task in self.sources else busy,
+            "taken_tps": sum(sum(row[taken] for row in rows) / s for rows, s in each),
+            "queue_mean": sum(sum(row["queue"] * row["window_s"] for row in rows) / s for rows, s in each),
+            "own_cpu": sum(sum(row["cpu_s"] for row in rows) / s for rows, s in each),
+            "grows": growth is not None and growth * max(seconds) ** 2 > 0.5 * tuples,
         }  # fmt: skip
 
     def _load(self, of: Row, groups: list[Row], planned: float) -> float:
@@ -219,7 +261,7 @@ class RunFiles:
             return 0.0
         points = [p for model in self.head["models"] if model["task"] == of["task"] for p in model["points"]]
         if not points:
-            return float(of["load"])
+            return float(max(of["busy_share"] or 0.0, of["cpu_share"] or 0.0))
         peak = np.interp(
             max(1, round(of["threads"])), [p["threads"] for p in points], [p["rate_tps"] for p in points]
         )

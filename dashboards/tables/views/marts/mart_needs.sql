@@ -1,5 +1,5 @@
 -- What a task would have needed in an epoch at the highest rate that was offered in it (mean of five seconds or more), by what
--- its rows cost there, to threads of the plan in force (`in_plan` of fct_thread_windows).
+-- its rows cost there, to threads of the plan in force (fct_threads).
 --
 -- run | string |  | topology/run
 -- epoch | bigint |  | number of the plan that was in force
@@ -45,17 +45,14 @@ threads as (
     s.run,
     s.epoch,
     s.task,
-    s.thread,
-    cast(sum(case when t.is_source then s.tuples_out else s.tuples_in end) as double) as tuples,
-    sum(case when o.source is not null then s.tuples_out end) as emitted,
-    sum(s.cpu_s) as cpu_s,
-    sum(case when t.is_source then null else s.busy_s end) as busy_s,
-    sum(s.window_s) as thread_s
-  from fct_thread_windows s
+    cast(case when t.is_source then s.tuples_out else s.tuples_in end as double) as tuples,
+    case when o.source is not null then s.tuples_out end as emitted,
+    s.cpu_s,
+    case when t.is_source then null else s.busy_s end as busy_s,
+    s.seconds as thread_s
+  from fct_threads s
   left join tasks t on t.run = s.run and t.task = s.task
   left join (select distinct run, source from rates) o on o.run = s.run and o.source = s.task
-  where s.in_plan
-  group by s.run, s.epoch, s.task, s.thread
 ),
 done as ( -- emitted: by all sources in the same windows; seconds: of the thread that was there for longest
   select

@@ -1,5 +1,5 @@
 -- One thread of a task in an epoch against its siblings: who gets more rows than planned, and who is busier. Of threads
--- of the plan in force alone (`in_plan` of fct_thread_windows).
+-- of the plan in force alone (fct_threads).
 --
 -- run | string |  | topology/run
 -- epoch | bigint |  | number of the plan that was in force
@@ -15,22 +15,9 @@
 -- planned_share | double |  | what the plan gives it; the same for all where the plan does not say
 -- skew | double |  | share / planned_share; 1: as planned
 -- busy_share | double |  | share of its time in the task's logic
+-- skewed | boolean |  | it took in twice what the plan gives it, or more, and 100 rows or more
 with threads as (
-  select
-    run,
-    epoch,
-    task,
-    thread,
-    max(vm) as vm,
-    max(slot) as slot,
-    sum(window_s) as seconds,
-    cast(sum(tuples_in) as bigint) as tuples_in,
-    sum(tuples_in) / sum(window_s) as tuples_tps,
-    max(planned_share) as planned_share,
-    sum(busy_s) / sum(window_s) as busy_share
-  from fct_thread_windows
-  where in_plan
-  group by run, epoch, task, thread
+  select *, tuples_in / seconds as tuples_tps from fct_threads
 ),
 shares as (
   select
@@ -58,5 +45,6 @@ select
   share,
   of_plan as planned_share,
   share / nullif(of_plan, 0) as skew,
-  busy_share
+  busy_s / seconds as busy_share,
+  coalesce(share / nullif(of_plan, 0) >= 2 and tuples_in >= 100, false) as skewed
 from shares

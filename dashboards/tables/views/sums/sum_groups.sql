@@ -8,12 +8,10 @@
 -- beside | string |  | the other tasks in the slot, with commas between; empty: alone
 -- windows | bigint |  | stretches
 -- n | bigint |  | samples
--- seconds | double | s | that they cover
 -- window_s | double | s | windows of the threads together
 -- cpu_s | double | s | CPU time of the threads
 -- tuples_in | bigint | rows | rows taken in and finished
 -- tuples_out | bigint | rows | rows sent on
--- queue | bigint | rows | rows that waited, summed over the samples
 -- busy_s | double | s | time in the task's logic
 -- memory_bytes | bigint | bytes | memory of the worker, summed over the samples
 -- min_first_us | bigint | µs | time of the first sample since 1970
@@ -26,24 +24,15 @@
 -- costed_cost | double |  | logarithms of CPU time per row, summed over these
 -- costed_squares | double |  | their squares
 -- costed_rate | double |  | logarithms of rows per thread and second
--- x | bigint |  | numbers of the stretches since the run's first
--- xx | bigint |  | their squares
--- y | double | rows | rows that waited, in the mean of each stretch
--- xy | double |  | x times y
-with numbered as (
-  select
-    *,
-    w - min(w) over (partition by run) as x,
-    queue / cast(n as double) * threads as y,
-    greatest(tuples_in, tuples_out) as tuples
-  from sum_bundles
+with counted as (
+  select *, greatest(tuples_in, tuples_out) as tuples from sum_bundles
 ),
 costed as (
   select
     *,
     case when tuples >= 20 and cpu_s > 0 and window_s > 0 then ln(greatest(cpu_s, 1e-300) / greatest(tuples, 1)) end as cost,
     case when tuples >= 20 and cpu_s > 0 and window_s > 0 then ln(greatest(tuples, 1) / greatest(window_s, 1e-300)) end as rate
-  from numbered
+  from counted
 )
 select
   run,
@@ -54,12 +43,10 @@ select
   beside,
   count(*) as windows,
   cast(sum(n) as bigint) as n,
-  sum(seconds) as seconds,
   sum(window_s) as window_s,
   sum(cpu_s) as cpu_s,
   cast(sum(tuples_in) as bigint) as tuples_in,
   cast(sum(tuples_out) as bigint) as tuples_out,
-  cast(sum(queue) as bigint) as queue,
   sum(busy_s) as busy_s,
   cast(sum(memory_bytes) as bigint) as memory_bytes,
   min(first_us) as min_first_us,
@@ -71,10 +58,6 @@ select
   count(cost) as costed_windows,
   sum(cost) as costed_cost,
   sum(cost * cost) as costed_squares,
-  sum(rate) as costed_rate,
-  cast(sum(x) as bigint) as x,
-  cast(sum(x * x) as bigint) as xx,
-  sum(y) as y,
-  sum(x * y) as xy
+  sum(rate) as costed_rate
 from costed
 group by run, epoch, task, vm, slot, beside
