@@ -63,7 +63,7 @@ def test_every_finding_has_its_line() -> None:
         ("leaks", 1, ""),
         ("  held", 0.31, "of vm12/3 at 1,204 s; full 43,602 s later"),
         ("skewed threads", 1, ""),
-        ("  thread 1260, ×", 3.004, "the middle of annotate: epoch 14, vm12/3"),
+        ("  thread 1260, ×", 3.004, "what annotate has planned: epoch 14, vm12/3"),
     ]
 
 
