@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
 
 from headgate.dashboards.tables import trace_files
-from headgate.dashboards.tables.table_catalogue import TYPES, needed, tables
+from headgate.dashboards.tables.table_catalogue import TYPES, needed, shared, tables
 from headgate.topology_runtime.traces.trace_tables import TABLES
 from made_traces.generate_trace import Wanted, generate
 from makers.write_tables_page import PAGE, written
@@ -44,6 +45,18 @@ def test_what_a_query_needs_is_what_it_names_and_what_that_reads() -> None:
     assert needed("select * from dim_run") == {"dim_run", "dim_vm", "runs", "vms", "slots", "tasks"}
     assert needed("select 1") == set()
     assert needed("show tables") == set(tables())
+
+
+def test_views_that_others_read_twice_are_shared_and_no_others() -> None:
+    among = needed("select * from mart_bottlenecks")
+    views = {name: re.sub(r"--.*", "", tables()[name].sql or "") for name in among}
+    times = {name: sum(len(re.findall(rf"\b{name}\b", text)) for text in views.values()) for name in among}
+    assert (
+        shared(among)
+        == {name for name in among if times[name] > 1 and tables()[name].sql is not None}
+        != set()
+    )
+    assert shared({"mart_bottlenecks"}) == set()
 
 
 def test_duckdb_has_every_column_as_it_is_told(tmp_path: Path) -> None:
