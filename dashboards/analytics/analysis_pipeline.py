@@ -57,7 +57,7 @@ KEPT = (
     "sum_members",
     "sum_threads",
 )  # worked out once, others are made of them
-MARTS = ("mart_bottlenecks", "mart_skew", "mart_latency")  # that analyses read
+MARTS = ("mart_bottlenecks", "mart_cost", "mart_skew", "mart_latency")  # that analyses read
 ASKED = needed(" ".join((*(f"sum_{name}" for name in HELD), *MARTS, "sum_peaks")))
 CURATED = ("topology", "run", "date")  # folders of a curated table
 ON_SPARK = "local[*]"  # of what is not on this machine's disks

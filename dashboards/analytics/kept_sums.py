@@ -30,12 +30,13 @@ LOOKS_BACK_US = {"rates": 60 * SECOND_US}  # of a row: what it is counted from
 # Sums of windows, and the width that these are numbered by (of all, or a column); those of parts stand side by side
 OF_WINDOWS = {
     "sum_bundles": "window_s", "sum_slot_windows": "window_s", "sum_rate_windows": "window_s",
-    "sum_latency_windows": "width_s",
+    "sum_latency_windows": "width_s", "sum_recorded": "window_s",
 }  # fmt: skip
 ADDED_UP = {  # sums over time, and their keys: what parts say of one is added up
     "sum_members": ("run", "epoch", "thread"),
     "sum_threads": ("run", "epoch", "thread"),
     "sum_slot_uses": ("run", "epoch", "vm", "slot"),
+    "sum_presence": ("run", "epoch", "vm"),
     "sum_latency_histogram": ("run", "epoch", "source", "sink", "bucket"),
     "sum_predicted_latency": ("run", "epoch", "number", "sink", "bucket"),
     "sum_links": ("run", "epoch", "from_task", "to_task"),

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
-import pyarrow as pa
 import pytest
 
 from headgate.controller.analyze.season_detection import SeasonWatch
@@ -18,17 +17,14 @@ from headgate.dashboards.analytics.analyses import prediction_analyses as refit
 from headgate.dashboards.analytics.analyses import prediction_analyses as residuals
 from headgate.dashboards.analytics.analyses import rate_seasons as seasons
 from headgate.dashboards.analytics.analyses import replan_analyses as replans
-from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput
 from headgate.dashboards.analytics.analyses.latency_analyses import FINE_PER_DOUBLING, Stretch, stretches
 from headgate.dashboards.analytics.analyses.load_analyses import judged, marks_of
 from headgate.dashboards.analytics.analyses.rate_seasons import full_bins
-from headgate.dashboards.analytics.analyses.run_analyses import cost
 from headgate.dashboards.analytics.analyses.slot_analyses import fitted
 from headgate.dashboards.analytics.analyze_command import report_of
 from headgate.dashboards.analytics.storage.data_folders import place
 from headgate.dashboards.analytics.storage.result_tables import TABLES
-from headgate.dashboards.analytics.storage.trace_runs import TraceRun, run_of
-from headgate.dashboards.tables.trace_files import StretchWidths
+from headgate.dashboards.analytics.storage.trace_runs import run_of
 from headgate.topology_runtime.rates.season_learning import period_of
 from headgate.topology_runtime.stability.memory_growth import leak_of, longest_life
 
@@ -357,52 +353,6 @@ def test_an_analysis_finds_the_season_that_a_controller_hears(name: str) -> None
 )
 def test_what_the_ends_of_a_run_cut_short_is_no_rate(seconds: list[int], kept: list[int]) -> None:
     assert [each["n"] for each in full_bins([{"n": n} for n in seconds])] == kept
-
-
-# ── What a run cost per tuple, when a plan was in force too shortly for a thread to be sampled
-
-RUN = "flow/one"
-
-
-def asked(folder: Path) -> AnalysisInput:
-    run = TraceRun(
-        place(str(folder)),
-        "flow",
-        "one",
-        None,
-        0,
-        {},
-        ("source",),
-        (),
-        {},
-        {},
-        {"vm1": 0.5},
-        {},
-        {},
-    )
-    presence = {
-        "run": [RUN] * 2,
-        "epoch": [1, 3],
-        "vm": ["vm1"] * 2,
-        "slot_s": [20.0, 40.0],
-        "vm_s": [10.0, 20.0],
-    }
-    windows = {
-        "run": [RUN] * 4,
-        "epoch": [1, 1, 2, 3],
-        "w": [0, 1, 2, 3],
-        "acked": [100, 200, 58, 400],
-    }
-    held = {"presence": pa.table(presence), "rate_windows": pa.table(windows)}
-    return AnalysisInput(cast(Any, None), {RUN: run}, {RUN: 0}, StretchWidths(5, 1, 15), held)
-
-
-def test_a_run_has_the_tuples_of_a_plan_that_was_never_sampled(tmp_path: Path) -> None:
-    found = {row.epoch: row for row in cost(asked(tmp_path))}
-    assert {epoch: row.tuples_acked for epoch, row in found.items()} == {1: 300, 3: 400, None: 758}
-    usd = 0.5 * 30 / 3600
-    assert found[None].usd == pytest.approx(usd)
-    assert found[None].usd_per_million_tuples == pytest.approx(usd / 758 * 1e6)
 
 
 # ── Steps of a run that was led up a stair of rates: what of it needs no engine ─────────────────────────

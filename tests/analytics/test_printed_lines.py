@@ -37,7 +37,7 @@ def analysis(*runs: str, **more: Any) -> dict[str, Any]:
         "stability": [{"stable": True}, {"stable": False}, {"stable": None}],
         "latency_ms": {"p50": 52.87, "p95": 5_680.1, "p99": 14_580.0, "max": 19_259.0},
         "replans": [{"reason": "rate_changed"}] * 12 + [{"reason": "over_provisioned"}] * 3,
-        "bottlenecks": [PLACE | {"rank": 1, "epoch": 14, "task": "annotate", "busy_share": 0.0943}],
+        "bottlenecks": [PLACE | {"rank": 1, "epoch": 14, "task": "annotate", "load": 0.0943}],
         "cost": [{"run": RUN, "epoch": None, "slot_hours": 5.357, "usd": 0.1339}],
         "refitted": [],
         "left_out": [],
@@ -115,7 +115,7 @@ def test_of_several_runs_each_line_says_of_which_it_is_and_the_hours_name_it() -
         "  a row costs, ×",
         "  held",
         "  thread 1260, ×",
-        "busiest, epoch 14",
+        "bottleneck, epoch 14",
     ):
         assert next(what for what, *_ in lines if what.startswith(start)) == f"{start}, run 2"
 

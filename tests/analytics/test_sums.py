@@ -16,13 +16,14 @@ pytest.importorskip("duckdb", reason="DuckDB is not installed: pip install 'head
 from headgate.dashboards.analytics.analyses import latency_analyses as episodes
 from headgate.dashboards.analytics.analyses import load_analyses as stability
 from headgate.dashboards.analytics.analyses import prediction_analyses as residuals
-from headgate.dashboards.analytics.analyses import slot_analyses
+from headgate.dashboards.analytics.analyses import run_analyses, slot_analyses
 from headgate.dashboards.analytics.analyses.analysis_input import HELD, AnalysisInput
 from headgate.dashboards.analytics.analysis_pipeline import ASKED
 from headgate.dashboards.analytics.storage.data_folders import place
-from headgate.dashboards.analytics.storage.result_tables import Episode, StabilityAnswer
+from headgate.dashboards.analytics.storage.result_tables import Cost, Episode, StabilityAnswer
 from headgate.dashboards.analytics.storage.trace_runs import TraceRun, run_of
 from headgate.dashboards.tables.duckdb_tables import DuckdbEngine, bytes_of
+from headgate.dashboards.tables.table_catalogue import tables
 from headgate.dashboards.tables.table_engines import fill
 from headgate.dashboards.tables.trace_files import StretchWidths
 from headgate.topology_runtime.errors import UsageError
@@ -63,8 +64,18 @@ def engine(**rows: Sequence[Row]) -> DuckdbEngine:
         found.define(table, f"select * from given_{table}")
     widths = {"window_s": [5], "bin_s": [1], "judged_s": [15]}
     found.put("widths", pa.table({"run": [RUN], **widths}))
-    fill(found, (), (), ASKED - {*TABLES, "widths"})
+    found.put("runs", head("runs", run=RUN, begun=BEGIN_S * 1_000_000, ended=(BEGIN_S + 600) * 1_000_000))
+    found.put("vms", head("vms", run=RUN, vm="vm1", slots=2, slot_cores=0.5, usd_per_hour=0.5))
+    fill(found, (), (), ASKED - {*TABLES, "widths", "runs", "vms"})
     return found
+
+
+def head(table: str, **values: Any) -> pa.Table:
+    """One row of what a run's head says; the rest of it is null."""
+    kinds = {"string": pa.string(), "bigint": pa.int64(), "double": pa.float64(), "boolean": pa.bool_()}
+    kinds["timestamp"] = pa.timestamp("us", "UTC")
+    columns = tables()[table].columns
+    return pa.table({of.name: pa.array([values.get(of.name)], kinds[of.type]) for of in columns})
 
 
 def asked(run: TraceRun, **rows: Sequence[Row]) -> AnalysisInput:
@@ -199,6 +210,60 @@ def test_peaks_are_windows_of_a_task_that_was_alone_and_busy_with_rows_waiting()
         rows[n] = {**rows[n], "busy_s": 0.8}
     [peak] = found(engine(samples=rows), "peaks", "w")
     assert (peak["w"] * 5 - BEGIN_S, peak["task"], peak["rate"]) == (15, "peak", pytest.approx(10.0))
+
+
+def costed(run: TraceRun, seconds: Sequence[int]) -> dict[int | None, Cost]:
+    """Two slots of a VM of half a dollar an hour, the first with a thread under plan 1 until 30 s, then both under plan
+    3; 100 rows a second, and 58 under a plan 2 that was never sampled."""
+    epochs = {at_s: 1 if at_s <= 30 else 3 for at_s in seconds}
+    held = [(at_s, slot) for at_s in seconds for slot in ((0,) if at_s <= 30 else (0, 1))]
+    slots = [
+        {
+            "at_s": float(at_s),
+            "vm": "vm1",
+            "slot": slot,
+            "epoch": epochs[at_s],
+            "window_s": 1.0,
+            "memory": 0.2,
+        }
+        for at_s in seconds
+        for slot in (0, 1)
+    ]
+    samples = [
+        {
+            "at_s": float(at_s),
+            "vm": "vm1",
+            "slot": slot,
+            "epoch": epochs[at_s],
+            "thread": slot,
+            "window_s": 1.0,
+        }
+        for at_s, slot in held
+    ]
+    rates = [
+        {"at_s": float(s), "source": "s", "epoch": epochs[s], "offered": 100, "acked": 100} for s in seconds
+    ]
+    rates.append({"at_s": 30.5, "source": "s", "epoch": 2, "offered": 58, "acked": 58})
+    found = run_analyses.cost(asked(run, slots=slots, samples=samples, rates=rates))
+    return {row.epoch: row for row in found}
+
+
+def test_a_run_costs_what_its_slots_were_held_for_and_has_the_rows_of_a_plan_that_was_never_sampled(
+    run: TraceRun,
+) -> None:
+    found = costed(run, range(1, 61))
+    assert {epoch: row.tuples_acked for epoch, row in found.items()} == {1: 3000, 3: 3000, None: 6058}
+    assert [found[n].slot_hours * 3600 for n in (1, 3, None)] == pytest.approx([30, 60, 90])
+    assert [found[n].seconds for n in (1, 3)] == pytest.approx([30, 30])
+    assert found[None].usd == pytest.approx(0.5 * 60 / 3600)
+    assert found[None].usd_per_million_tuples == pytest.approx(0.5 * 60 / 3600 / 6058 * 1e6)
+
+
+def test_what_was_not_recorded_costs_as_much_as_the_rest_of_its_epoch(run: TraceRun) -> None:
+    found = costed(run, [n for n in range(1, 61) if not 40 < n <= 50])
+    assert (found[3].seconds, found[3].recorded_s, found[3].coverage) == pytest.approx((30, 20, 2 / 3))
+    assert [found[n].slot_hours * 3600 for n in (1, 3, None)] == pytest.approx([30, 60, 90])
+    assert found[None].usd == pytest.approx(0.5 * 60 / 3600)
 
 
 def test_memory_of_a_slot_has_at_most_48_blocks_of_one_length() -> None:

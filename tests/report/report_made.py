@@ -128,7 +128,20 @@ def _add_epoch(
             )
         )
     found["cost"].append(
-        r.Cost(RUN, epoch, to_s - from_s, slots, slots * (to_s - from_s) / 3600, 2, 0.05, None, 2000.0, None)
+        r.Cost(
+            RUN,
+            epoch,
+            to_s - from_s,
+            slots,
+            slots * (to_s - from_s) / 3600,
+            2,
+            0.05,
+            None,
+            2000,
+            None,
+            to_s - from_s,
+            1.0,
+        )
     )
     gaps = (None, 3.1, 0.12) if epoch == 4 else (40.0, None, 0.0)  # pause_ms, silent_s, dip
     found["replans"].append(
@@ -180,7 +193,9 @@ def _add_whole(found: dict[str, list[Any]], tasks: tuple[str, ...]) -> None:
     for slot, mae, mean in (("vm1/0", 0.03, 0.0298), ("vm2/3", 0.14, 0.0467), ("vm2/2", 0.05, -0.05)):
         found["residuals"].append(r.Residuals("cpu", "slot", slot, 90, 0.9, mae, mae, 0.3, 0.4, mean))
     found["residuals"].append(r.Residuals("rate", "all", "", 120, 0.981, 2.0, 0.03, 0.1, 0.2, -1.0))
-    found["cost"].append(r.Cost(RUN, None, END_S, 5.2, 5.2 * END_S / 3600, 2, 0.07, None, 9876.0, None))
+    found["cost"].append(
+        r.Cost(RUN, None, END_S, 5.2, 5.2 * END_S / 3600, 2, 0.07, None, 9876, None, END_S, 1.0)
+    )
     for at_s in range(0, 180, 3):
         kind = "actual" if at_s < 100 else "fitted" if at_s < 125 else "forecast"
         rate = 80 + 60 * math.sin(at_s / 20)

@@ -17,7 +17,7 @@ from headgate.dashboards.tables.table_engines import TableEngine
 from headgate.dashboards.tables.trace_files import RunFiles, StretchWidths
 
 HELD = (  # sums that every analysis reads as a whole, without the `sum_` of their names
-    "groups", "presence", "task_windows", "slot_sums", "slot_errors", "memory_blocks", "slot_points",
+    "groups", "task_windows", "slot_sums", "slot_errors", "memory_blocks", "slot_points",
     "rate_windows", "latency_histogram", "latency_windows", "links", "link_seconds",
 )  # fmt: skip
 EXTREMES = {"max": "max", "min": "min"}  # by what a column's name begins with; the others are sums

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
-from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput, over
+from headgate.dashboards.analytics.analyses.analysis_input import AnalysisInput, built, over
 from headgate.dashboards.analytics.analyses.latency_analyses import spread_of
 from headgate.dashboards.analytics.storage.result_tables import Cost, RunFigures, waited_s
-from headgate.dashboards.analytics.storage.trace_runs import TraceRun
 
 Whole = Mapping[str, Mapping[str, float | None]]  # run → figure → value
 
@@ -63,64 +61,15 @@ def figures(asked: AnalysisInput, found: Mapping[str, Sequence[Any]], *wholes: W
     return made
 
 
-# ── Slot-hours and what the VMs cost: of each epoch and of each run. Prices: `usd_per_hour` in run.json's
-# vms
+# ── Slot-hours and what the VMs cost: of each epoch and of each run
 
-HOUR_S = 3600.0
+COST = """
+select *, slots_held as slots_used, acked as tuples_acked, usd_per_million as usd_per_million_tuples
+from mart_cost
+where slot_hours is not null
+order by run, epoch nulls last
+"""
 
 
 def cost(asked: AnalysisInput) -> list[Cost]:
-    """A slot counts in the windows in which threads were sampled in it, a VM while one of its slots was. A run has all
-    tuples that were counted, also those of a plan too short to be sampled."""
-    acked = _acked(asked)
-    by_run: dict[str, dict[int, list[Any]]] = defaultdict(lambda: defaultdict(list))
-    for row in asked.sums("presence", "run", "epoch", "vm"):
-        by_run[row["run"]][row["epoch"]].append(row)
-    found = []
-    for run, epochs in by_run.items():
-        of = [_of_epoch(asked.runs[run], n, parts, acked.get((run, n))) for n, parts in epochs.items()]
-        counted = [tuples for (key, _), tuples in acked.items() if key == run]
-        vms = len({part["vm"] for parts in epochs.values() for part in parts})
-        found += [*of, _of_run(run, of, vms, sum(counted) if counted else None)]
-    return found
-
-
-def _acked(asked: AnalysisInput) -> dict[tuple[str, int], float]:
-    """(run, epoch) → tuples that were counted."""
-    found: dict[tuple[str, int], float] = defaultdict(float)
-    for row in asked.rows("rate_windows"):
-        if row["acked"] is not None:
-            found[row["run"], row["epoch"]] += row["acked"]
-    return found
-
-
-def _of_epoch(
-    run: TraceRun,
-    epoch: int,
-    parts: Sequence[Mapping[str, Any]],
-    acked: float | None,
-) -> Cost:
-    seconds = max(part["vm_s"] for part in parts)
-    slot_s, vm_s = sum(part["slot_s"] for part in parts), sum(part["vm_s"] for part in parts)
-    prices = [(run.usd.get(part["vm"], run.spare.get("usd_per_hour")), part["vm_s"]) for part in parts]
-    known = all(price is not None for price, _ in prices)
-    usd = sum(float(price) * s / HOUR_S for price, s in prices if price is not None) if known else None
-    return Cost(
-        run.key, epoch, seconds, slot_s / seconds if seconds else 0.0, slot_s / HOUR_S, len(parts), vm_s / HOUR_S,
-        usd, acked, _per_million(usd, acked),
-    )  # fmt: skip
-
-
-def _of_run(run: str, epochs: Sequence[Cost], vms: int, acked: float | None) -> Cost:
-    seconds = sum(each.seconds for each in epochs)
-    slot_hours = sum(each.slot_hours for each in epochs)
-    usds = [each.usd for each in epochs]
-    usd = None if None in usds else sum(each for each in usds if each is not None)
-    return Cost(
-        run, None, seconds, slot_hours * HOUR_S / seconds if seconds else 0.0, slot_hours, vms,
-        sum(each.vm_hours for each in epochs), usd, acked, _per_million(usd, acked),
-    )  # fmt: skip
-
-
-def _per_million(usd: float | None, tuples: float | None) -> float | None:
-    return None if usd is None or not tuples else usd / tuples * 1e6
+    return [built(Cost, row) for row in asked.ask(COST)]

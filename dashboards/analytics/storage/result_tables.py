@@ -435,7 +435,8 @@ class SkewedThread(msgspec.Struct, frozen=True):
 
 
 class Cost(msgspec.Struct, frozen=True):
-    """Of an epoch (`epoch` None: the whole run). usd: None when run.json has no price for one of the VMs."""
+    """Of an epoch (`epoch` None: the whole run), as mart_cost has it. usd: None when run.json has no price for one of
+    the VMs; recorded_s: of `seconds`; coverage: as a part of them."""
 
     run: str
     epoch: int | None
@@ -445,8 +446,10 @@ class Cost(msgspec.Struct, frozen=True):
     vms: int
     vm_hours: float
     usd: float | None
-    tuples_acked: float | None
+    tuples_acked: int | None
     usd_per_million_tuples: float | None
+    recorded_s: float | None
+    coverage: float | None
 
 
 class Replan(msgspec.Struct, frozen=True):

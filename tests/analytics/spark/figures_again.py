@@ -357,26 +357,41 @@ class RunFiles:
         return found
 
     def cost(self) -> dict[int, Row]:
-        """Epoch → hours of slots and VMs, and what was acked."""
-        there: dict[Any, float] = defaultdict(float)
-        for (epoch, vm, slot, _, w), one in self.bundles().items():
-            there[epoch, vm, slot, w] = max(
-                there[epoch, vm, slot, w], min(one["seconds"], float(self.window_s))
-            )
-        vms: dict[Any, float] = defaultdict(float)
-        for (epoch, vm, _, w), seconds in there.items():
-            vms[epoch, vm, w] = max(vms[epoch, vm, w], seconds)
-        prices = {vm["vm"]: vm.get("usd_per_hour") for vm in self.head["vms"]}
+        """Epoch → hours of slots with threads and of their VMs, in gaps as in the rest of it; and what was acked."""
+        with_threads = {(row["vm"], row["slot"], row["us"]) for row in self.samples}
+        slots: dict[int, float] = defaultdict(float)
+        windows: dict[Any, float] = defaultdict(float)
+        for row in self.slots:
+            if (row["vm"], row["slot"], row["us"]) in with_threads:
+                slots[row["epoch"]] += row["window_s"]
+                at = row["epoch"], row["vm"], row["us"]
+                windows[at] = max(windows[at], row["window_s"])
+        vms: dict[int, dict[str, float]] = defaultdict(lambda: defaultdict(float))
+        for (epoch, vm, _), seconds in windows.items():
+            vms[epoch][vm] += seconds
+        gaps, prices = self._gaps(), {vm["vm"]: vm.get("usd_per_hour") for vm in self.head["vms"]}
         later = (self.head["settings"].get("spare") or {}).get("usd_per_hour")
         found = {}
-        for epoch in {key[0] for key in there}:
-            mine = {key: s for key, s in vms.items() if key[0] == epoch}
+        for epoch, by_vm in vms.items():
+            times = 1 + gaps[epoch] / max(by_vm.values())
             found[epoch] = {
-                "slot_hours": sum(s for key, s in there.items() if key[0] == epoch) / 3600,
-                "vm_hours": sum(mine.values()) / 3600,
-                "usd": sum(prices.get(key[1], later) * s for key, s in mine.items()) / 3600,
+                "slot_hours": slots[epoch] * times / 3600,
+                "vm_hours": sum(by_vm.values()) * times / 3600,
+                "usd": sum(prices.get(vm, later) * s for vm, s in by_vm.items()) * times / 3600,
                 "tuples_acked": sum(row["acked"] for row in self.rates if row["epoch"] == epoch),
             }
+        return found
+
+    def _gaps(self) -> dict[int, float]:
+        """Epoch → seconds of it in pauses of over 2 s."""
+        found: dict[int, float] = defaultdict(float)
+        last_us, last_epoch = math.inf, 0
+        for row in sorted(self.slots, key=lambda row: row["us"] - row["window_s"] * 1e6):
+            pause_s = (row["us"] - row["window_s"] * 1e6 - last_us) / 1e6
+            if pause_s > 2:
+                found[last_epoch] += pause_s
+            if row["us"] >= last_us or last_us == math.inf:
+                last_us, last_epoch = row["us"], row["epoch"]
         return found
 
     def replans(self) -> list[Row]:

@@ -22,39 +22,16 @@
 -- unexplained_cpu | double | slots | mean CPU of a held slot that no task thread explains
 -- predicted_slot_seconds | double | slot·s | of which cpu_error is the mean
 -- cpu_error | double | slots | mean of abs(cpu_residual) over slots and windows, by their length
-with blocks as (
+with by_vm as (
   select
-    run,
-    epoch,
-    vm,
-    time,
-    max(case when threads > 0 then window_s end) as window_s,
-    sum(case when threads > 0 then 1 else 0 end) as slots,
-    sum(case when threads > 0 then unexplained_cpu * window_s end) as unexplained,
-    sum(case when threads > 0 and unexplained_cpu is not null then window_s end) as explained_s,
-    sum(abs(cpu_residual) * window_s) as error,
-    sum(case when cpu_residual is not null then window_s end) as error_s
-  from fct_slot_seconds
-  group by run, epoch, vm, time
-),
-by_vm as (
-  select
-    b.run,
-    b.epoch,
-    b.vm,
-    sum(b.window_s) as vm_s,
-    sum(b.window_s * b.slots) as slot_s,
-    max(v.usd_per_hour) as usd_per_hour,
-    sum(b.unexplained) as unexplained,
-    sum(b.explained_s) as explained_s,
-    sum(b.error) as error,
-    sum(b.error_s) as error_s,
-    case when count(b.window_s) > 0 then dense_rank() over (
-      partition by b.run, count(b.window_s) > 0 order by b.vm
+    p.*,
+    coalesce(v.usd_per_hour, r.spare_usd_per_hour) as usd_per_hour,
+    case when p.vm_s is not null then dense_rank() over (
+      partition by p.run, p.vm_s is not null order by p.vm
     ) end as vm_number
-  from blocks b
-  join dim_vm v on v.run = b.run and v.vm = b.vm
-  group by b.run, b.epoch, b.vm
+  from sum_presence p
+  join runs r on r.run = p.run
+  left join vms v on v.run = p.run and v.vm = p.vm
 ),
 held as (
   select
@@ -76,27 +53,17 @@ held as (
 ),
 counted as (
   select
-    run,
-    epoch,
-    min(at_s) as from_s,
-    max(at_s) as to_s,
-    sum(counted_s) as counted_s,
-    cast(sum(offered) as bigint) as offered,
-    cast(sum(acked) as bigint) as acked,
-    max(predicted_tps) as predicted_tps
-  from (
-    select
-      run,
-      epoch,
-      at_s,
-      max(counted_s) as counted_s,
-      sum(offered) as offered,
-      sum(acked) as acked,
-      max(predicted_tps) as predicted_tps
-    from fct_rates_per_second
-    group by run, epoch, at_s
-  ) seconds
-  group by run, epoch
+    c.run,
+    c.epoch,
+    floor((min(c.min_us) - max(unix_micros(r.begun))) / 1e6) as from_s,
+    floor((max(c.max_us) - max(unix_micros(r.begun))) / 1e6) as to_s,
+    sum(c.counted_s) as counted_s,
+    cast(sum(c.offered) as bigint) as offered,
+    cast(sum(c.acked) as bigint) as acked,
+    max(c.max_predicted_tps) as predicted_tps
+  from sum_rate_windows c
+  join runs r on r.run = c.run
+  group by c.run, c.epoch
 ),
 named as (
   select run, epoch from held

@@ -10,16 +10,7 @@
 -- emitted | bigint | rows | emitted meanwhile
 -- acked | bigint | rows | processed whole meanwhile
 -- text | string |  | in a sentence
-with windows as (
-  select
-    run,
-    unix_micros(time) as to_us,
-    min(unix_micros(time) - cast(floor(window_s * 1e6) as bigint)) as from_us,
-    max(epoch) as epoch
-  from slots
-  group by run, time
-),
-ordered as (
+with ordered as (
   select
     run,
     from_us as next_us,
@@ -27,7 +18,7 @@ ordered as (
       partition by run order by from_us, to_us rows between unbounded preceding and 1 preceding
     ) as last_us,
     lag(epoch) over (partition by run order by from_us, to_us) as epoch
-  from windows
+  from sum_recorded
 ),
 gaps as (
   select o.run, o.last_us, o.next_us, o.epoch, unix_micros(r.begun) as begun_us

@@ -1,21 +1,38 @@
--- A VM in an epoch: for how long threads were sampled in its slots, and in any of them.
+-- A VM under a plan: for how long threads were sampled in its slots, and what of their CPU is not explained or predicted.
 --
 -- run | string |  | topology/run
 -- epoch | bigint |  | number of the plan that was in force
 -- vm | string |  | VM
--- slot_s | double | s | of its slots together
--- vm_s | double | s | of its own
-with slots as (
-  select b.run, b.epoch, b.vm, b.w, b.slot, least(max(b.seconds), cast(max(d.window_s) as double)) as seconds
-  from sum_bundles b
-  join widths d on d.run = b.run
-  group by b.run, b.epoch, b.vm, b.w, b.slot
-),
-windows as (
-  select run, epoch, vm, w, sum(seconds) as slot_s, max(seconds) as vm_s
-  from slots
-  group by run, epoch, vm, w
+-- vm_s | double | s | in which one of its slots had threads, by their windows; null: none ever had
+-- slot_s | double | s | of all its slots with threads
+-- unexplained | double | slot·s | CPU of these that no thread of a task explains
+-- explained_s | double | s | of which that is known
+-- error | double | slot·s | abs(cpu_residual), by the length of windows
+-- error_s | double | s | of which that is known
+with blocks as (
+  select
+    run,
+    epoch,
+    vm,
+    time,
+    max(case when threads > 0 then window_s end) as vm_s,
+    sum(case when threads > 0 then window_s end) as slot_s,
+    sum(case when threads > 0 then unexplained_cpu * window_s end) as unexplained,
+    sum(case when threads > 0 and unexplained_cpu is not null then window_s end) as explained_s,
+    sum(abs(cpu_residual) * window_s) as error,
+    sum(case when cpu_residual is not null then window_s end) as error_s
+  from fct_slot_seconds
+  group by run, epoch, vm, time
 )
-select run, epoch, vm, coalesce(sum(slot_s), 0e0) as slot_s, coalesce(sum(vm_s), 0e0) as vm_s
-from windows
+select
+  run,
+  epoch,
+  vm,
+  sum(vm_s) as vm_s,
+  sum(slot_s) as slot_s,
+  sum(unexplained) as unexplained,
+  sum(explained_s) as explained_s,
+  sum(error) as error,
+  sum(error_s) as error_s
+from blocks
 group by run, epoch, vm
