@@ -301,8 +301,8 @@ FINDINGS = (
 
 
 def _bottleneck(row: Line, of: dict[str, str]) -> Line:
-    words = f"{row['task']} in {_place(row)}, of 1"
-    return _line(f"bottleneck, epoch {row['epoch']}{of[row['run']]}", row["load"], words)
+    words = f"{row['task']} in {_place(row)}: the bottleneck"
+    return _line(f"load, epoch {row['epoch']}{of[row['run']]}", row["load"], words)
 
 
 def _hours(cost: list[Line], of: dict[str, str]) -> Iterator[Line]:

@@ -115,7 +115,7 @@ def test_of_several_runs_each_line_says_of_which_it_is_and_the_hours_name_it() -
         "  a row costs, ×",
         "  held",
         "  thread 1260, ×",
-        "bottleneck, epoch 14",
+        "load, epoch 14",
     ):
         assert next(what for what, *_ in lines if what.startswith(start)) == f"{start}, run 2"
 
