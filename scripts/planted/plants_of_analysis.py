@@ -165,8 +165,8 @@ OF_SUMS: tuple[Plant, ...] = (
     one(
         "rates are not told from the row before",
         WINDOWS + "sum_rate_windows.sql",
-        "avg(offered / each_s)",
-        "avg(offered_tps)",
+        "sum(offered / each_s) as offered_sum",
+        "sum(offered) as offered_sum",
         test=OF_SUMMED,
     ),
     one(
@@ -244,6 +244,20 @@ OF_SUMS: tuple[Plant, ...] = (
         WINDOWS + "sum_latency_windows.sql",
         "case when max(at_s) > min(at_s) then regr_slope(latency_s, at_s - w * width_s) end",
         "regr_slope(latency_s, at_s - w * width_s)",
+        test=OF_SUMMED,
+    ),
+    one(
+        "what was not recorded costs nothing",
+        "dashboards/tables/views/marts/mart_cost.sql",
+        "slot_seconds * seconds / nullif(recorded_s, 0) as slot_s",
+        "slot_seconds as slot_s",
+        test=OF_SUMMED,
+    ),
+    one(
+        "a stretch of time has no gap in it",
+        WINDOWS + "sum_recorded.sql",
+        ") > 2000000 then 1",
+        ") > 2000000000 then 1",
         test=OF_SUMMED,
     ),
     one(

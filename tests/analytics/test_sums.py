@@ -259,9 +259,11 @@ def test_a_run_costs_what_its_slots_were_held_for_and_has_the_rows_of_a_plan_tha
     assert found[None].usd_per_million_tuples == pytest.approx(0.5 * 60 / 3600 / 6058 * 1e6)
 
 
-def test_what_was_not_recorded_costs_as_much_as_the_rest_of_its_epoch(run: TraceRun) -> None:
-    found = costed(run, [n for n in range(1, 61) if not 40 < n <= 50])
-    assert (found[3].seconds, found[3].recorded_s, found[3].coverage) == pytest.approx((30, 20, 2 / 3))
+@pytest.mark.parametrize("missing", [range(41, 51), range(41, 44)], ids=["two stretches", "within one"])
+def test_what_was_not_recorded_costs_as_much_as_the_rest_of_its_epoch(run: TraceRun, missing: range) -> None:
+    found, recorded_s = costed(run, [n for n in range(1, 61) if n not in missing]), 30 - len(missing)
+    assert (found[3].seconds, found[3].recorded_s) == pytest.approx((30, recorded_s))
+    assert found[3].coverage == pytest.approx(recorded_s / 30)
     assert [found[n].slot_hours * 3600 for n in (1, 3, None)] == pytest.approx([30, 60, 90])
     assert found[None].usd == pytest.approx(0.5 * 60 / 3600)
 
