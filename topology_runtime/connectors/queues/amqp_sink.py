@@ -20,7 +20,7 @@ from headgate.topology_runtime.connectors.queues.server_address import ServerAdd
 from headgate.topology_runtime.errors import BadRow, InvalidInput, ServiceAway
 
 WRITE_S, BLOCKED_S = 8.0, 3.0  # of a call of 10 s; while the broker takes nothing
-QUEUES_BACK_S = 10.0  # after it was away: its queues may come later than it does
+QUEUES_BACK_S = 60.0  # after it was away: its queues may come later than it does
 SENT_MOST, SENT_BYTES = 1000, 4 << 20  # that are not confirmed
 REMEMBERED = 10_000  # rows of calls that failed, which are not sent again
 KEY_MOST_BYTES = 255
