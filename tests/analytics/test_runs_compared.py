@@ -146,6 +146,11 @@ def test_a_run_of_another_topology_is_none_before_it(traces: Traces) -> None:
     assert traces.ask(3) == ["made/run-1"]
 
 
+def test_a_run_whose_head_is_wrong_is_compared_with_nothing(traces: Traces) -> None:
+    (traces.run(1) / "run.json").write_text("[]")
+    assert compared_with([str(traces.run(1))], None, traces.analyse, traces.said.append).figures == ()
+
+
 def test_nothing_is_compared_with_several_runs_or_if_nobody_wants(traces: Traces) -> None:
     found = compared_with([str(traces.folder)], None, traces.analyse, traces.said.append)
     assert found.figures == () and traces.ask(3, "none") == [] == traces.analysed

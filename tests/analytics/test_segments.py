@@ -145,7 +145,12 @@ def test_a_run_of_a_later_version_is_not_read(run):
 @pytest.mark.parametrize(
     "head",
     ["[]", '"text"', '{"schema": "x"}', '{"schema": "headgate/trace/v1", "vms": [1]}',
-     '{"schema": "headgate/trace/v1", "started": "yesterday"}'],
+     '{"schema": "headgate/trace/v1", "started": "yesterday"}',
+     '{"schema": "headgate/trace/v1", "vms": [{"vm": "vm1", "slots": "many"}]}',
+     '{"schema": "headgate/trace/v1", "vms": [{"vm": "vm1", "usd_per_hour": "x"}]}',
+     '{"schema": "headgate/trace/v1", "settings": {"spare": {"usd_per_hour": "x"}}}',
+     '{"schema": "headgate/trace/v1", "topology": {"tasks": [{"name": "a", "static": "x"}]}}',
+     '{"schema": "headgate/trace/v1", "topology": {"tasks": [{"name": "a", "static": {"cpu": "much"}}]}}'],
 )  # fmt: skip
 def test_a_head_that_is_something_else_is_foreign(run, head):
     (run / "run.json").write_text(head)

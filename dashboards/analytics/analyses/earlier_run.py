@@ -73,9 +73,9 @@ def compared_with(traces: Sequence[str], against: str | None, analyse: Analyse, 
 def before(traces: Sequence[str]) -> TraceRun | None:
     """The run of the same topology beside the only one in `traces` that began last before it."""
     runs, _ = trace_runs.find(list(traces))
-    now, began_us = runs[0], runs[0].started_us
-    if len(runs) != 1 or began_us is None:
+    if len(runs) != 1 or (began_us := runs[0].started_us) is None:
         return None
+    now = runs[0]
     beside = [
         child for child, folder in now.place.parent.children() if folder and (child / RUN_FILE).is_file()
     ]

@@ -18,12 +18,13 @@ from headgate.topology_runtime.traces.trace_tables import ANY_VERSION, RUN_FILE,
 
 MADE = "curated"
 DEEPEST = 2  # traces/<topology>/<run>
+NUMBERS = ("slots", "slot_cores", "slot_memory_bytes", "usd_per_hour")  # of a VM
 
 
 @dataclass(frozen=True)
 class TraceRun:
-    """One run. `weights`: rows that a task takes in per row of a source; `cores`, `memory_bytes`, `usd`
-    by VM, of one slot and of an hour; what is not known is absent."""
+    """One run. `weights`: rows that a task takes in per row of a source; `cores`, `memory_bytes` by VM, of one slot;
+    what is not known is absent."""
 
     place: DataPlace
     topology: str
@@ -35,8 +36,6 @@ class TraceRun:
     models: tuple[dict[str, Any], ...]
     cores: dict[str, float]
     memory_bytes: dict[str, float]
-    usd: dict[str, float]
-    slots: dict[str, int]
     spare: dict[str, Any]
 
     @property
@@ -114,7 +113,7 @@ def _read(folder: DataPlace) -> tuple[TraceRun | None, list[LeftOut]]:
 
 
 def run_of(folder: DataPlace, head: dict[str, Any]) -> TraceRun:
-    """What the head says; {} for a run without one."""
+    """What the head says; {} for a run without one. What cannot be a number is refused here, for all who read it."""
     topology, settings = head.get("topology") or {}, head.get("settings") or {}
     vms = {str(vm["vm"]): vm for vm in head.get("vms") or []}
     spare = dict(settings.get("spare") or {})
@@ -124,6 +123,11 @@ def run_of(folder: DataPlace, head: dict[str, Any]) -> TraceRun:
     def of(key: str) -> dict[str, float]:
         return {vm: float(data[key]) for vm, data in vms.items() if data.get(key) is not None}
 
+    for name in NUMBERS:
+        of(name)
+        float(spare.get(name) or 0)
+    for task in topology.get("tasks") or []:
+        reserved_of(task)
     return TraceRun(
         place=folder,
         topology=str(topology.get("name") or folder.parent.name or "unknown"),
@@ -135,8 +139,6 @@ def run_of(folder: DataPlace, head: dict[str, Any]) -> TraceRun:
         models=tuple(model for model in head.get("models") or [] if isinstance(model, dict)),
         cores=of("slot_cores"),
         memory_bytes=of("slot_memory_bytes"),
-        usd=of("usd_per_hour"),
-        slots={vm: int(data.get("slots", 0)) for vm, data in vms.items()},
         spare=spare,
     )
 
