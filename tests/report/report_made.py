@@ -85,22 +85,9 @@ def _add_epoch(
 ) -> None:
     _, _, planned, slots = EPOCHS[epoch - 1]
     slope = 0.31 if epoch == 3 else 0.002
+    slopes = slope, slope - 0.01, slope + 0.012, 0.0
     found["stability"].append(
-        r.StabilityAnswer(
-            RUN,
-            epoch,
-            "epoch",
-            "events",
-            "archive",
-            from_s,
-            to_s,
-            slope,
-            slope - 0.01,
-            slope + 0.012,
-            0.0,
-            epoch != 3,
-            20,
-        )
+        r.StabilityAnswer(RUN, epoch, "epoch", "events", "archive", from_s, to_s, *slopes, epoch != 3, 20)
     )
     spread = np.exp(chance.normal(math.log(0.1 * (3 if epoch == 3 else 1)), 0.5, 4000))
     step = r.HISTOGRAM_BINS_PER_DOUBLING
@@ -127,22 +114,9 @@ def _add_epoch(
                 RUN, epoch, len(tasks) - number, task, "vm1", number % 4, 2.0, busy, 0.8, 1.5, 0.01
             )
         )
-    found["cost"].append(
-        r.Cost(
-            RUN,
-            epoch,
-            to_s - from_s,
-            slots,
-            slots * (to_s - from_s) / 3600,
-            2,
-            0.05,
-            None,
-            2000,
-            None,
-            to_s - from_s,
-            1.0,
-        )
-    )
+    long_s = to_s - from_s
+    hours = long_s, slots, slots * long_s / 3600, 2, 0.05
+    found["cost"].append(r.Cost(RUN, epoch, *hours, None, 2000, None, long_s, 1.0))
     gaps = (None, 3.1, 0.12) if epoch == 4 else (40.0, None, 0.0)  # pause_ms, silent_s, dip
     found["replans"].append(
         r.Replan(
