@@ -54,6 +54,8 @@ TOLD = (  # result tables that are in the summary as they are
 KEPT = (
     "sum_bundles",
     "sum_slot_windows",
+    "sum_rate_windows",
+    "sum_recorded",
     "sum_members",
     "sum_threads",
 )  # worked out once, others are made of them

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import signal
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -212,9 +212,9 @@ def test_peaks_are_windows_of_a_task_that_was_alone_and_busy_with_rows_waiting()
     assert (peak["w"] * 5 - BEGIN_S, peak["task"], peak["rate"]) == (15, "peak", pytest.approx(10.0))
 
 
-def costed(run: TraceRun, seconds: Sequence[int]) -> dict[int | None, Cost]:
+def costed(run: TraceRun, seconds: Sequence[int], idle: Collection[int] = ()) -> dict[int | None, Cost]:
     """Two slots of a VM of half a dollar an hour, the first with a thread under plan 1 until 30 s, then both under plan
-    3; 100 rows a second, and 58 under a plan 2 that was never sampled."""
+    3; 100 rows a second, and 58 under a plan 2 that was never sampled. idle: seconds in which no thread was there."""
     epochs = {at_s: 1 if at_s <= 30 else 3 for at_s in seconds}
     held = [(at_s, slot) for at_s in seconds for slot in ((0,) if at_s <= 30 else (0, 1))]
     slots = [
@@ -239,6 +239,7 @@ def costed(run: TraceRun, seconds: Sequence[int]) -> dict[int | None, Cost]:
             "window_s": 1.0,
         }
         for at_s, slot in held
+        if at_s not in idle
     ]
     rates = [
         {"at_s": float(s), "source": "s", "epoch": epochs[s], "offered": 100, "acked": 100} for s in seconds
@@ -257,6 +258,11 @@ def test_a_run_costs_what_its_slots_were_held_for_and_has_the_rows_of_a_plan_tha
     assert [found[n].seconds for n in (1, 3)] == pytest.approx([30, 30])
     assert found[None].usd == pytest.approx(0.5 * 60 / 3600)
     assert found[None].usd_per_million_tuples == pytest.approx(0.5 * 60 / 3600 / 6058 * 1e6)
+
+
+def test_a_slot_whose_worker_is_begun_again_is_held_meanwhile(run: TraceRun) -> None:
+    found = costed(run, range(1, 61), idle=range(10, 14))
+    assert [found[n].slot_hours * 3600 for n in (1, 3, None)] == pytest.approx([30, 60, 90])
 
 
 @pytest.mark.parametrize("missing", [range(41, 51), range(41, 44)], ids=["two stretches", "within one"])

@@ -357,12 +357,18 @@ class RunFiles:
         return found
 
     def cost(self) -> dict[int, Row]:
-        """Epoch → hours of slots with threads and of their VMs, in gaps as in the rest of it; and what was acked."""
-        with_threads = {(row["vm"], row["slot"], row["us"]) for row in self.samples}
+        """Epoch → hours of slots, from their first thread to their last, and of their VMs, in gaps as in the rest of
+        it; and what was acked."""
+        threads = grouped(self.samples, lambda row: (row["epoch"], row["vm"], row["slot"]))
+        held = {
+            of: (min(row["us"] for row in rows), max(row["us"] for row in rows))
+            for of, rows in threads.items()
+        }
         slots: dict[int, float] = defaultdict(float)
         windows: dict[Any, float] = defaultdict(float)
         for row in self.slots:
-            if (row["vm"], row["slot"], row["us"]) in with_threads:
+            first, last = held.get((row["epoch"], row["vm"], row["slot"]), (math.inf, 0))
+            if first <= row["us"] <= last:
                 slots[row["epoch"]] += row["window_s"]
                 at = row["epoch"], row["vm"], row["us"]
                 windows[at] = max(windows[at], row["window_s"])

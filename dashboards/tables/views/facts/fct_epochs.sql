@@ -5,9 +5,9 @@
 -- from_s | double | s | its first second in which was counted, since the run began
 -- to_s | double | s | its last one
 -- seconds | double | s | recorded_s and the gaps in it
--- recorded_s | double | s | by the windows of slots with threads of its longest VM
+-- recorded_s | double | s | by the windows of held slots of its longest VM
 -- gap_s | double | s | of its time not recorded (fct_gaps)
--- slot_seconds | double | slot·s | slots with threads, each as long as its windows
+-- slot_seconds | double | slot·s | held slots (sum_presence), each as long as its windows
 -- vm_seconds | double | VM·s | VMs with such slots, each as long as its windows
 -- vms | bigint | VMs | with such slots
 -- vms_of_run | bigint | VMs | with such slots in any epoch of the run
@@ -22,9 +22,19 @@
 -- unexplained_cpu | double | slots | mean CPU of a held slot that no task thread explains
 -- predicted_slot_seconds | double | slot·s | of which cpu_error is the mean
 -- cpu_error | double | slots | mean of abs(cpu_residual) over slots and windows, by their length
-with by_vm as (
+with explained as ( -- CPU of threads; what a process read while it ended is none
+  select
+    run,
+    epoch,
+    max_vm as vm,
+    sum(cpu_s) - sum(case when max_memory_bytes > 0 then coalesce(unread_cpu_s, 0e0) else 0e0 end) as cpu_s
+  from sum_members
+  group by run, epoch, max_vm
+),
+by_vm as (
   select
     p.*,
+    p.cpu - coalesce(e.cpu_s, 0e0) / coalesce(v.slot_cores, r.spare_slot_cores) as unexplained,
     coalesce(v.usd_per_hour, r.spare_usd_per_hour) as usd_per_hour,
     case when p.vm_s is not null then dense_rank() over (
       partition by p.run, p.vm_s is not null order by p.vm
@@ -32,6 +42,7 @@ with by_vm as (
   from sum_presence p
   join runs r on r.run = p.run
   left join vms v on v.run = p.run and v.vm = p.vm
+  left join explained e on e.run = p.run and e.epoch = p.epoch and e.vm = p.vm
 ),
 held as (
   select
@@ -44,8 +55,8 @@ held as (
     max(max(vm_number)) over (partition by run) as vms_of_run,
     case when count(case when vm_s is not null then usd_per_hour end) = count(vm_s) then sum(usd_per_hour * vm_s) / 3600e0 end
       as usd_recorded,
-    sum(explained_s) as explained_slot_seconds,
-    sum(unexplained) / nullif(sum(explained_s), 0) as unexplained_cpu,
+    sum(cpu_s) as explained_slot_seconds,
+    sum(unexplained) / nullif(sum(cpu_s), 0) as unexplained_cpu,
     sum(error_s) as predicted_slot_seconds,
     sum(error) / nullif(sum(error_s), 0) as cpu_error
   from by_vm

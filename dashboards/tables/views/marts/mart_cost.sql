@@ -1,5 +1,5 @@
--- Slot-hours and money of each epoch and of the whole run. A slot counts while threads were sampled in it, a VM while
--- one of its slots was; over a gap of the record as in the rest of the epoch.
+-- Slot-hours and money of each epoch and of the whole run. A slot counts from its first window with a thread to its last
+-- one, a VM while one of its slots does; over gaps as in the rest of the epoch.
 --
 -- run | string |  | topology/run
 -- epoch | bigint |  | number of the plan; null: the whole run
