@@ -200,6 +200,11 @@ def test_foreign_and_torn_files_are_named_and_stay(run: Path) -> None:
     assert names(run / "samples") == sorted(expected)
 
 
+def rows_in(folder: Path) -> list[int]:
+    """Of each file, by name."""
+    return [pq.read_metadata(file).num_rows for file in sorted(folder.iterdir())]
+
+
 def test_a_segment_whose_pages_cannot_be_read_stays_between_those_before_and_after_it(run: Path) -> None:
     bad = run / "samples" / f"{LIVES[0]}-000002.parquet"
     content = bytearray(bad.read_bytes())
@@ -210,12 +215,7 @@ def test_a_segment_whose_pages_cannot_be_read_stays_between_those_before_and_aft
     assert [(row.kind, Path(row.file).name) for row in done.left] == [("unreadable", bad.name)]
     kept = run / "samples" / f"{LIVES[0]}-000007.parquet"
     assert kept.read_bytes() == content
-    assert [pq.read_metadata(file).num_rows for file in sorted((run / "samples").iterdir())] == [
-        20,
-        10,
-        30,
-        60,
-    ]
+    assert rows_in(run / "samples") == [20, 10, 30, 60]
 
 
 def test_a_run_whose_clock_jumped_stays_as_it_is(run: Path) -> None:
@@ -231,12 +231,7 @@ def test_segments_of_other_columns_are_not_merged(run: Path) -> None:
     pq.write_table(pq.ParquetFile(odd).read().append_column("more", [[1] * ROWS]), odd)
     aged(run)
     compacted(run)
-    assert [pq.read_metadata(file).num_rows for file in sorted((run / "samples").iterdir())] == [
-        30,
-        10,
-        20,
-        60,
-    ]
+    assert rows_in(run / "samples") == [30, 10, 20, 60]
 
 
 def test_a_file_is_no_longer_than_a_clock_may_stand_still(run: Path) -> None:
@@ -244,7 +239,7 @@ def test_a_file_is_no_longer_than_a_clock_may_stand_still(run: Path) -> None:
         write_segment(run, "samples", f"{LIVES[1]}-{SEGMENTS + n:06d}", 6 * 3600 + 40 + n * ROWS)
     aged(run)
     assert compacted(run).why is None
-    rows = [pq.read_metadata(file).num_rows for file in sorted((run / "samples").iterdir())]
+    rows = rows_in(run / "samples")
     assert len(rows) == 3 and sum(rows) == 3 * SEGMENTS * ROWS
     (found,), _ = find([str(run)])
     assert judged(found)[1] == []
